@@ -1,0 +1,45 @@
+# Every target sets up what it needs: a machine with Python and make is enough.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test lint type format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    train a controller from a fixed data set and draw what it is predicted to do"
+	@echo "make test    run the tests"
+	@echo "make lint    check style and the import contracts"
+	@echo "make type    check types"
+	@echo "make format  format the code"
+	@echo "make bench   measure speed and rewrite benchmarks/results"
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: .venv/installed
+	$(BIN)/python examples/pendulum_grid.py
+
+test: .venv/installed
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report --skip-covered
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+type: .venv/installed
+	$(BIN)/mypy
+
+format: .venv/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/update_time.py
+	$(BIN)/python benchmarks/bandwidth_time.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
