@@ -1,0 +1,105 @@
+"""Between our data sets, in the environment's units, and SB3's replay buffers, with actions scaled to [-1, 1]."""
+
+from typing import Any, NoReturn
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+
+from sb3_nopg.dataset import TransitionDataset, check_actions_inside, check_box, check_width
+from sb3_nopg.errors import InputError
+
+
+class FixedReplayBuffer(ReplayBuffer):
+    """
+    A replay buffer that holds a data set and never changes: it samples like any other and refuses ``add``.
+
+    :param dataset: the data
+    :param observation_space: Box that fits the observations
+    :param action_space: Box that contains the actions
+    :param device: where samples go
+    """
+
+    def __init__(
+        self,
+        dataset: TransitionDataset,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        device: th.device | str = "auto",
+    ):
+        check_fits_spaces(dataset, observation_space, action_space)
+        super().__init__(len(dataset), observation_space, action_space, device=device, n_envs=1)
+        self.dataset = dataset
+        low, high = action_space.low, action_space.high
+        self.observations[:, 0] = dataset.observations
+        self.next_observations[:, 0] = dataset.next_observations
+        self.actions[:, 0] = np.clip(2.0 * (dataset.actions - low) / (high - low) - 1.0, -1.0, 1.0)
+        self.rewards[:, 0] = dataset.rewards
+        timeouts = np.zeros(len(dataset), dtype=bool) if dataset.timeouts is None else dataset.timeouts
+        self.dones[:, 0] = dataset.terminals | timeouts
+        # SB3 computes terminal = done * (1 - timeout): a true end that meets the time limit stays an end.
+        self.timeouts[:, 0] = timeouts & ~dataset.terminals
+        self.full = True
+
+    def add(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise InputError("add", "the replay buffer is fixed", "Build a new TransitionDataset and call model.set_dataset()")
+
+    def reset(self) -> NoReturn:
+        raise InputError("reset", "the replay buffer is fixed", "Build a new TransitionDataset and call model.set_dataset()")
+
+
+def check_fits_spaces(dataset: TransitionDataset, observation_space: spaces.Space, action_space: spaces.Space) -> None:
+    """:raises InputError: unless the data could come from an environment with these spaces"""
+    check_box("observation_space", observation_space)
+    check_box("action_space", action_space)
+    assert isinstance(observation_space, spaces.Box) and isinstance(action_space, spaces.Box)
+    check_width("observations", dataset.observations, "observation_space", observation_space)
+    check_width("actions", dataset.actions, "action_space", action_space)
+    check_actions_inside(dataset.actions, action_space)
+
+
+def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
+    """
+    Everything a replay buffer holds, in the environment's units and in the order it happened, environment by environment.
+
+    :param buffer: filled by any SB3 off-policy algorithm, with one or several environments
+    """
+    if isinstance(buffer, FixedReplayBuffer):
+        return buffer.dataset
+    if isinstance(buffer, DictReplayBuffer | NStepReplayBuffer):
+        raise InputError("replay_buffer", f"{type(buffer).__name__} is not supported", "Use a plain ReplayBuffer")
+    check_box("observation_space", buffer.observation_space)
+    check_box("action_space", buffer.action_space)
+    assert isinstance(buffer.observation_space, spaces.Box) and isinstance(buffer.action_space, spaces.Box)
+
+    # Oldest first. With optimize_memory_usage a full buffer has overwritten the state at `pos`, so that row is lost.
+    rows = np.arange(buffer.size())
+    if buffer.full:
+        rows = np.roll(rows, -buffer.pos)[1 if buffer.optimize_memory_usage else 0 :]
+    if buffer.optimize_memory_usage:
+        next_observations = buffer.observations[(rows + 1) % buffer.buffer_size]
+    else:
+        next_observations = buffer.next_observations[rows]
+
+    def by_environment(array: np.ndarray) -> np.ndarray:
+        """(steps, environments, ...) -> (environments * steps, ...)"""
+        return array.swapaxes(0, 1).reshape(-1, *array.shape[2:])
+
+    dones = by_environment(buffer.dones[rows]) > 0.5
+    timeouts = dones & (by_environment(buffer.timeouts[rows]) > 0.5)
+    # An episode ends with `done`, and where one environment's record stops and the next one's begins.
+    ends = dones.copy()
+    ends[len(rows) - 1 :: len(rows)] = True
+    low, high = buffer.action_space.low.astype(np.float64), buffer.action_space.high.astype(np.float64)
+    return TransitionDataset(
+        observations=by_environment(buffer.observations[rows]),
+        actions=low + 0.5 * (by_environment(buffer.actions[rows]) + 1.0) * (high - low),
+        rewards=by_environment(buffer.rewards[rows]),
+        next_observations=by_environment(next_observations),
+        terminals=dones & ~timeouts,
+        timeouts=timeouts,
+        episode_ids=np.concatenate([[0], np.cumsum(ends)[:-1]]),
+        observation_space=buffer.observation_space,
+        action_space=buffer.action_space,
+    )

@@ -1,0 +1,267 @@
+"""The fixed data set that everything is learned from, checked once and then never changed."""
+
+import os
+import pathlib
+import zipfile
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sb3_nopg.errors import InputError
+
+_FORMAT_VERSION = 1
+_REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
+_SPACES = ("observation_space", "action_space")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TransitionDataset:
+    """
+    Transitions ``(s, a, r, s', terminal)`` in the environment's units, checked on construction, read-only afterwards.
+
+    :param observations: states s, (n, d_s)
+    :param actions: actions a, in the environment's units and not scaled to [-1, 1], (n, d_a)
+    :param rewards: (n,)
+    :param next_observations: states s' that followed, (n, d_s)
+    :param terminals: whether the task truly ended with s'; a time limit is not an end, (n,)
+    :param timeouts: whether a time limit cut the episode after s', (n,)
+    :param episode_ids: any whole number for each episode, (n,); without it, ``timeouts`` tells where episodes end,
+        and without either the transitions are taken as unordered one-step samples
+    :param observation_space: Box that observations come from, for models built without an environment
+    :param action_space: Box that actions come from; without it, the range of the actions seen
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_observations: np.ndarray
+    terminals: np.ndarray
+    timeouts: np.ndarray | None = None
+    episode_ids: np.ndarray | None = None
+    observation_space: spaces.Box | None = None
+    action_space: spaces.Box | None = None
+
+    def __post_init__(self) -> None:
+        checked: dict[str, np.ndarray | None] = {
+            "observations": _real_array("observations", self.observations, ndim=2),
+            "actions": _real_array("actions", self.actions, ndim=2),
+            "rewards": _real_array("rewards", self.rewards, ndim=1),
+            "next_observations": _real_array("next_observations", self.next_observations, ndim=2),
+            "terminals": _flags("terminals", self.terminals),
+            "timeouts": None if self.timeouts is None else _flags("timeouts", self.timeouts),
+            "episode_ids": None if self.episode_ids is None else _labels("episode_ids", self.episode_ids),
+        }
+        for name, array in checked.items():
+            object.__setattr__(self, name, array)
+        self._check_lengths()
+        self._check_spaces()
+        for array in checked.values():
+            if array is not None:
+                array.setflags(write=False)
+
+    def _check_lengths(self) -> None:
+        n = len(self.observations)
+        for field in fields(self):
+            array = getattr(self, field.name)
+            if isinstance(array, np.ndarray) and len(array) != n:
+                raise InputError(
+                    field.name, f"has {len(array)} rows where observations has {n}", "Give one row for each transition"
+                )
+        if n < 2:
+            raise InputError("observations", f"{n} transition(s) given", "Kernel regression needs at least two")
+        for name in ("observations", "actions"):
+            if getattr(self, name).shape[1] == 0:
+                raise InputError(name, "has no columns", "Give at least one dimension")
+        if self.next_observations.shape != self.observations.shape:
+            raise InputError(
+                "next_observations",
+                f"shape {self.next_observations.shape} differs from observations {self.observations.shape}",
+                "Both must hold the same state variables",
+            )
+        if self.terminals.all():
+            raise InputError(
+                "terminals", "every transition is terminal", "Mark true ends of the task only; time limits go to `timeouts`"
+            )
+
+    def _check_spaces(self) -> None:
+        for name, space, array_name in (
+            ("observation_space", self.observation_space, "observations"),
+            ("action_space", self.action_space, "actions"),
+        ):
+            if space is None:
+                continue
+            check_box(name, space)
+            check_width(array_name, getattr(self, array_name), name, space)
+        if self.action_space is not None:
+            check_actions_inside(self.actions, self.action_space)
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    @property
+    def observation_dim(self) -> int:
+        return self.observations.shape[1]
+
+    @property
+    def action_dim(self) -> int:
+        return self.actions.shape[1]
+
+    @property
+    def episode_starts(self) -> np.ndarray | None:
+        """Row of the first transition of each episode, or None where the data knows no episodes."""
+        if self.episode_ids is not None:
+            return np.sort(np.unique(self.episode_ids, return_index=True)[1])
+        if self.timeouts is not None and (self.timeouts | self.terminals).any():
+            ends = self.timeouts | self.terminals
+            return np.flatnonzero(np.concatenate([[True], ends[:-1]]))
+        return None
+
+    def __repr__(self) -> str:
+        def ranges(array: np.ndarray) -> str:
+            return " ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(array.min(0), array.max(0), strict=True))
+
+        starts = self.episode_starts
+        timeouts = "not recorded" if self.timeouts is None else str(int(self.timeouts.sum()))
+        return "\n".join(
+            [
+                f"TransitionDataset({len(self)} transitions, {self.observation_dim} state and {self.action_dim} action dimensions)",
+                f"  observations  {ranges(self.observations)}",
+                f"  actions       {ranges(self.actions)}",
+                f"  rewards       {ranges(self.rewards[:, None])}",
+                f"  episodes      {'not recorded' if starts is None else len(starts)}",
+                f"  terminals     {int(self.terminals.sum())}, timeouts {timeouts}",
+            ]
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
+        """
+        Write the data as a compressed ``.npz`` of plain arrays. A failed write leaves no half-written file behind.
+
+        :param path: file to write; ``.npz`` is added where it is missing
+        :return: the file written
+        """
+        target = _with_suffix(path)
+        arrays: dict[str, Any] = {"format_version": np.array(_FORMAT_VERSION)}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, spaces.Box):
+                arrays[f"{field.name}_low"], arrays[f"{field.name}_high"] = value.low, value.high
+            elif value is not None:
+                arrays[field.name] = value
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(target.name + ".partial")
+        try:
+            with open(partial, "wb") as file:
+                np.savez_compressed(file, **arrays)
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+        return target
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "TransitionDataset":
+        """
+        Read what :meth:`save` wrote, or any ``.npz`` whose arrays carry our names. Nothing in it is ever unpickled.
+
+        :param path: file to read
+        """
+        source = pathlib.Path(path) if pathlib.Path(path).exists() else _with_suffix(path)
+        if not source.exists():
+            raise FileNotFoundError(f"No data set at {path}")
+        try:
+            with np.load(source, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except (OSError, ValueError, EOFError, AttributeError, TypeError, KeyError, zipfile.BadZipFile, zipfile.error) as error:
+            raise InputError(str(path), f"not a readable .npz ({error})", "The file may be truncated or of another kind") from error
+        missing = [name for name in _REQUIRED if name not in arrays]
+        if missing:
+            raise InputError(
+                str(path), f"not a transition data set, without {', '.join(missing)}", f"It needs {', '.join(_REQUIRED)}"
+            )
+        if int(arrays.get("format_version", 0)) > _FORMAT_VERSION:
+            raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
+        values: dict[str, Any] = {field.name: arrays.get(field.name) for field in fields(cls) if field.name not in _SPACES}
+        for name in _SPACES:
+            if f"{name}_low" in arrays:
+                values[name] = spaces.Box(arrays[f"{name}_low"], arrays[f"{name}_high"], dtype=arrays[f"{name}_low"].dtype.type)
+        return cls(**values)
+
+
+def _with_suffix(path: str | os.PathLike[str]) -> pathlib.Path:
+    target = pathlib.Path(path)
+    return target if target.suffix == ".npz" else target.with_name(target.name + ".npz")
+
+
+def _real_array(name: str, value: Any, ndim: int) -> np.ndarray:
+    """A copy with real, finite entries: float32 stays float32, everything else becomes float64."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(name, f"not a regular array ({error})", "All rows must have the same length") from error
+    if array.dtype.kind not in "fiu":
+        raise InputError(name, f"dtype {array.dtype} is not numeric", "Convert it to floating-point numbers")
+    if array.ndim != ndim:
+        wanted = "(n, dimensions)" if ndim == 2 else "(n,)"
+        hint = "Use array.reshape(-1, 1)" if ndim == 2 and array.ndim == 1 else "Give one row for each transition"
+        raise InputError(name, f"shape {array.shape} where {wanted} is expected", hint)
+    array = array.astype(np.float32 if array.dtype == np.float32 else np.float64)
+    check_finite(name, array)
+    return array
+
+
+def check_finite(name: str, array: np.ndarray) -> None:
+    """:raises InputError: naming the first row that holds NaN or infinity"""
+    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    if bad.any():
+        raise InputError(
+            name, f"{int(bad.sum())} row(s) with NaN or infinity, the first is row {int(bad.argmax())}", "Remove or repair them"
+        )
+
+
+def _flags(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.ndim != 1:
+        raise InputError(name, f"shape {array.shape} where (n,) is expected", "Give one flag for each transition")
+    if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
+        raise InputError(name, "holds something other than true/false or 0/1", "Give one flag for each transition")
+    return array.astype(bool)
+
+
+def _labels(name: str, value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise InputError(name, f"dtype {array.dtype}, shape {array.shape}", "Give one whole number for each transition")
+    return array.astype(np.int64)
+
+
+def check_box(name: str, space: spaces.Space | None) -> None:
+    """:raises InputError: unless the space is a Box of vectors"""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise InputError(name, f"{space} is not a one-dimensional Box", "Only continuous vectors are supported; flatten or encode")
+
+
+def check_width(array_name: str, array: np.ndarray, space_name: str, space: spaces.Box) -> None:
+    """:raises InputError: when the rows of an array do not fit a space"""
+    if array.shape[1:] != space.shape:
+        raise InputError(
+            array_name,
+            f"rows of shape {array.shape[1:]} do not fit {space_name} {space.shape}",
+            "Data and environment must describe the same system",
+        )
+
+
+def check_actions_inside(actions: np.ndarray, action_space: spaces.Box) -> None:
+    """:raises InputError: when an action lies outside its space by more than rounding"""
+    low, high = action_space.low.astype(np.float64), action_space.high.astype(np.float64)
+    # Data that went through float32 may miss the bound by a rounding error, which is no mistake of the user's.
+    slack = 1e-5 * (high - low)
+    outside = ((actions < low - slack) | (actions > high + slack)).any(axis=1)
+    if outside.any():
+        first = int(outside.argmax())
+        raise InputError(
+            "actions",
+            f"{int(outside.sum())} row(s) outside the action space [{low}, {high}], the first is row {first}: {actions[first]}",
+            "Give actions in the environment's units, not scaled; clip them with numpy.clip if they are a little off",
+        )

@@ -1,0 +1,19 @@
+"""What can go wrong, by kind: the caller's input, or the numerics."""
+
+
+class InputError(ValueError):
+    """
+    Bad input, told in the terms of whoever passed it.
+
+    :param field: name of the argument or array at fault
+    :param problem: what is wrong with it
+    :param fix: what to do about it
+    """
+
+    def __init__(self, field: str, problem: str, fix: str):
+        super().__init__(f"{field}: {problem}. {fix}.")
+        self.field = field
+
+
+class SolverError(RuntimeError):
+    """A linear system could not be solved to the tolerance asked for, and no fallback was left."""

@@ -1,0 +1,79 @@
+"""Gaussian kernels in log space and the weights made of them: the estimator's arithmetic, and nothing else."""
+
+import math
+
+import torch as th
+
+
+def log_action_kernel(actions: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
+    """
+    Log of φ, the kernel between a query's actions and its neighbours' actions, without its constant.
+
+    :param actions: actions at each query, divided by the bandwidth, (m, a, d_a)
+    :param neighbor_actions: actions of each query's neighbours, divided by the bandwidth, (d_a, m, k)
+    :return: (m, a, k)
+    """
+    squared_distance: th.Tensor | None = None
+    # One action dimension after another: no (m, a, k, d_a) array ever exists.
+    for dimension, neighbors in enumerate(neighbor_actions):
+        difference = actions[:, :, dimension, None] - neighbors[:, None, :]
+        squared_distance = difference.square_() if squared_distance is None else squared_distance.addcmul_(difference, difference)
+    assert squared_distance is not None
+    return squared_distance.mul_(-0.5)
+
+
+def responsibilities(log_state_kernel: th.Tensor, log_action_kernel: th.Tensor) -> th.Tensor:
+    """
+    Weight of each neighbour at each query for each of its actions, ε in the paper before the average over actions.
+
+    A stochastic policy averages these *normalised* weights over its actions; averaging the kernels first and
+    normalising afterwards would be another estimator.
+
+    :param log_state_kernel: (m, k)
+    :param log_action_kernel: (m, a, k)
+    :return: rows that sum to one, (m, a, k)
+    """
+    # Softmax keeps a far query normalised, where exp-then-divide gives 0/0.
+    return th.softmax(log_action_kernel + log_state_kernel[:, None, :], dim=-1)
+
+
+def action_derivative(responsibilities: th.Tensor, neighbor_values: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
+    """
+    ∂v/∂a at each query, where v = Σ_j ε_j q_j: the covariance, under ε, of the neighbours' values and their actions.
+
+    With log-weights l_j = log ψ_j − ½‖a − a_j‖², ∂v/∂a = Σ_j ε_j (q_j − v) ∂l_j/∂a = Σ_j ε_j (q_j − v) a_j,
+    because Σ_j ε_j (q_j − v) = 0 removes the term in a. Actions are in units of the bandwidth.
+    The values q are held constant: how they change with the policy is the visitation's part of the gradient.
+
+    :param responsibilities: ε, (m, a, k)
+    :param neighbor_values: q at each query's neighbours, (m, k)
+    :param neighbor_actions: actions of each query's neighbours, divided by the bandwidth, (d_a, m, k)
+    :return: (m, a, d_a), for actions divided by the bandwidth
+    """
+    values = th.matmul(responsibilities, neighbor_values[:, :, None])  # (m, a, k) x (m, k, 1) -> (m, a, 1)
+    # Centred before it is multiplied: E[qa] − E[q]E[a] would cancel when q has a large common part, as it usually has.
+    advantages = responsibilities * (neighbor_values[:, None, :] - values)
+    return th.stack([th.matmul(advantages, actions[:, :, None])[..., 0] for actions in neighbor_actions], dim=-1)
+
+
+def largest_weights(weights: th.Tensor, keep_largest: int | None, kl_bound: float | None) -> th.Tensor:
+    """
+    Which entries of each row the paper's sparsifications keep.
+
+    Dropping entries and normalising again moves a row by KL(kept ‖ row) = −log(mass kept), so a bound on the divergence
+    is a bound on the mass: each row keeps as few entries as reach it.
+
+    :param weights: rows that sum to one, (m, k)
+    :param keep_largest: how many entries to keep in each row
+    :param kl_bound: largest divergence allowed for a row
+    :return: mask of entries to keep, at least one a row, (m, k)
+    """
+    ordered, order = th.sort(weights, dim=1, descending=True)
+    keep = th.ones_like(weights, dtype=th.bool)
+    if keep_largest is not None:
+        keep[:, keep_largest:] = False
+    if kl_bound is not None:
+        mass_before = th.cumsum(ordered, dim=1) - ordered
+        keep &= mass_before < math.exp(-kl_bound)
+    keep[:, 0] = True
+    return th.zeros_like(keep).scatter_(1, order, keep)

@@ -1,0 +1,176 @@
+"""
+Which samples matter to which query, found once for a whole run.
+
+The state kernel ψ does not depend on the policy. Between fixed queries and fixed samples it is computed here, kept where
+it matters, and the rest is accounted for: every list knows how much of its kernel mass was left out.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch as th
+from scipy.spatial import KDTree
+
+from sb3_nopg.errors import InputError
+
+NeighborCount = int | Literal["auto"] | None
+
+# Up to this many pairs a dense search takes about a second on one core and gives the dropped mass exactly.
+_BRUTE_FORCE_PAIRS = 2**26
+_BLOCK_PAIRS = 2**24
+# k-d trees lose to brute force in high dimensions.
+_KD_TREE_DIMENSIONS = 12
+# "auto" stops growing here: about 1 GB of lists for one action dimension in float64.
+_AUTO_PAIRS = 2**25
+
+
+@dataclass(frozen=True)
+class NeighborLists:
+    """
+    Neighbours of each query and the state kernel there.
+
+    :param indices: sample numbers, nearest first, (m, k); None when every sample is a neighbour of every query
+    :param log_state_kernel: log ψ without its constant, (m, k)
+    :param log_dropped_mass: log of an upper bound on Σ ψ over the samples left out, (m,)
+    """
+
+    indices: th.Tensor | None
+    log_state_kernel: th.Tensor
+    log_dropped_mass: th.Tensor
+
+    @property
+    def n_neighbors(self) -> int:
+        return self.log_state_kernel.shape[1]
+
+    @property
+    def truncation_error(self) -> float:
+        """Largest share of a query's state-kernel mass that was left out."""
+        return float(_relative_mass(self.log_dropped_mass, th.logsumexp(self.log_state_kernel, dim=1)).max())
+
+    def gather(self, values: th.Tensor) -> th.Tensor:
+        """
+        :param values: one number a sample, (n,)
+        :return: the numbers of each query's neighbours, (m, k)
+        """
+        if self.indices is None:
+            return values.expand(len(self.log_state_kernel), -1)
+        return values.index_select(0, self.indices.reshape(-1)).view(self.indices.shape)
+
+
+def find_neighbors(
+    queries: th.Tensor,
+    samples: th.Tensor,
+    bandwidth: th.Tensor,
+    n_neighbors: NeighborCount = "auto",
+    tolerance: float = 1e-3,
+) -> NeighborLists:
+    """
+    Neighbour lists for a set of queries, nearest in the metric scaled by the bandwidth.
+
+    :param queries: (m, d_s)
+    :param samples: (n, d_s)
+    :param bandwidth: of the state kernel, (d_s,)
+    :param n_neighbors: how many to keep; ``"auto"``: as few as leave out no more than ``tolerance`` of any query's kernel
+        mass; None: all, the exact form
+    :param tolerance: for ``"auto"``
+    """
+    scaled_queries, scaled_samples = queries / bandwidth, samples / bandwidth
+    n = len(samples)
+    if n_neighbors is None:
+        log_kernel = -0.5 * _squared_distances(scaled_queries, scaled_samples)
+        return NeighborLists(None, log_kernel, th.full_like(log_kernel[:, 0], -th.inf))
+    search = _search_for(scaled_queries, scaled_samples)
+    if n_neighbors != "auto":
+        return _keep(*search(min(n_neighbors, n)), min(n_neighbors, n))
+
+    limit = max(1, min(n, _AUTO_PAIRS // len(queries)))
+    count = min(32, limit)
+    while True:
+        squared, indices, log_rest = search(count)
+        needed = _smallest_sufficient_count(squared, log_rest, tolerance)
+        # A tree only bounds the mass beyond its last neighbour. Looking further tightens the bound, so one look past the
+        # first success often finds that fewer neighbours are enough.
+        if count == limit or (needed is not None and needed <= count // 2):
+            return _keep(squared, indices, log_rest, count if needed is None else needed)
+        count = min(2 * count, limit)
+
+
+class _BruteForceSearch:
+    """All distances, block by block; the mass left out is exact."""
+
+    def __init__(self, queries: th.Tensor, samples: th.Tensor):
+        self.queries, self.samples = queries, samples
+
+    def __call__(self, count: int) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """
+        :param count: neighbours to find
+        :return: squared distances (m, count), sample numbers (m, count), log Σ ψ over all other samples (m,)
+        """
+        blocks = [self._search_block(block, count) for block in self.queries.split(max(1, _BLOCK_PAIRS // len(self.samples)))]
+        squared, indices, log_rest = zip(*blocks, strict=True)
+        return th.cat(squared), th.cat(indices), th.cat(log_rest)
+
+    def _search_block(self, queries: th.Tensor, count: int) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        squared = _squared_distances(queries, self.samples)
+        nearest, indices = th.topk(squared, count, dim=1, largest=False, sorted=True)
+        log_rest = th.logsumexp(squared.mul_(-0.5).scatter_(1, indices, -th.inf), dim=1)
+        return nearest, indices, log_rest
+
+
+class _KDTreeSearch:
+    """A k-d tree on the CPU; no sample left out is nearer than the last one kept, which bounds its mass."""
+
+    def __init__(self, queries: th.Tensor, samples: th.Tensor):
+        self.tree = KDTree(samples.double().numpy())
+        self.queries = queries.double().numpy()
+        self.dtype = queries.dtype
+
+    def __call__(self, count: int) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        distances, indices = self.tree.query(self.queries, k=np.arange(1, count + 1), workers=-1)
+        squared = th.from_numpy(distances).square_().to(self.dtype)
+        n_others = float(self.tree.n - count)
+        log_rest = squared[:, -1] * -0.5 + (np.log(n_others) if n_others else -np.inf)
+        return squared, th.from_numpy(indices), log_rest
+
+
+def _search_for(queries: th.Tensor, samples: th.Tensor) -> _BruteForceSearch | _KDTreeSearch:
+    small = len(queries) * len(samples) <= _BRUTE_FORCE_PAIRS
+    if small or queries.is_cuda or queries.shape[1] > _KD_TREE_DIMENSIONS:
+        return _BruteForceSearch(queries, samples)
+    return _KDTreeSearch(queries, samples)
+
+
+def _squared_distances(queries: th.Tensor, samples: th.Tensor) -> th.Tensor:
+    # Differences first: the expanded square ‖x‖² − 2xy + ‖y‖² loses the small distances, which are the ones that count.
+    return th.cdist(queries, samples, compute_mode="donot_use_mm_for_euclid_dist").square_()
+
+
+def _relative_mass(log_dropped: th.Tensor, log_kept: th.Tensor) -> th.Tensor:
+    return th.sigmoid(log_dropped - log_kept)
+
+
+def _smallest_sufficient_count(squared: th.Tensor, log_rest: th.Tensor, tolerance: float) -> int | None:
+    """The fewest neighbours that leave out no more than the tolerance at any query, None where all found are too few."""
+    # Relative to the nearest neighbour, so that a far query, whose kernels all underflow, is judged by the same measure.
+    kernel = th.exp(-0.5 * (squared - squared[:, :1]))
+    rest = th.exp(log_rest + 0.5 * squared[:, 0])
+    kept = th.cumsum(kernel, dim=1)
+    dropped = (kept[:, -1:] - kept).clamp_min_(0.0) + rest[:, None]
+    sufficient = (dropped <= tolerance * (kept + dropped)).all(dim=0)
+    return int(sufficient.int().argmax()) + 1 if bool(sufficient.any()) else None
+
+
+def _keep(squared: th.Tensor, indices: th.Tensor, log_rest: th.Tensor, count: int) -> NeighborLists:
+    log_kernel = -0.5 * squared
+    if count < log_kernel.shape[1]:
+        log_rest = th.logaddexp(log_rest, th.logsumexp(log_kernel[:, count:], dim=1))
+    return NeighborLists(indices[:, :count].contiguous(), log_kernel[:, :count].contiguous(), log_rest)
+
+
+def check_neighbor_count(n_neighbors: NeighborCount) -> None:
+    """:raises InputError: unless it is a positive count, ``"auto"`` or None"""
+    if n_neighbors is None or n_neighbors == "auto":
+        return
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer) or n_neighbors < 1:
+        raise InputError("n_neighbors", f"{n_neighbors!r} is not a positive whole number", 'Give a count, "auto" or None for all')

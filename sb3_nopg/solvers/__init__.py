@@ -1,0 +1,61 @@
+"""Linear systems: an iterative method first, announced fallbacks after it, never an unconverged answer."""
+
+import logging
+from collections.abc import Callable
+
+import torch as th
+
+from sb3_nopg.errors import SolverError
+from sb3_nopg.solvers.bicgstab import bicgstab
+from sb3_nopg.solvers.dense import dense_lu
+from sb3_nopg.solvers.gmres import gmres
+from sb3_nopg.solvers.solution import LinearMap, Solution
+
+__all__ = ["LinearMap", "Solution", "bicgstab", "dense_lu", "gmres", "solve"]
+
+_logger = logging.getLogger(__name__)
+# A dense factorisation of this size takes 2 GB and about a minute on one core.
+_DENSE_LIMIT = 16_000
+
+
+def solve(
+    operator: LinearMap,
+    rhs: th.Tensor,
+    to_dense: Callable[[], th.Tensor],
+    preconditioner: LinearMap | None = None,
+    initial_guess: th.Tensor | None = None,
+    tolerance: float = 1e-8,
+    max_iterations: int = 1000,
+) -> Solution:
+    """
+    Solve A x = b: BiCGSTAB, then GMRES, then LU where the size allows, each fallback said in the log.
+
+    :param operator: x ↦ A x
+    :param rhs: b, (n,)
+    :param to_dense: gives A as a matrix, for the last resort
+    :param preconditioner: x ↦ M⁻¹ x, an approximation of x ↦ A⁻¹ x, for BiCGSTAB
+    :param initial_guess: where to start, (n,)
+    :param tolerance: largest ‖b − A x‖ / ‖b‖ accepted, recomputed from x itself
+    :param max_iterations: for each iterative method
+    :raises SolverError: when no method reaches the tolerance
+    """
+    if not bool(rhs.any()):
+        return Solution(th.zeros_like(rhs), 0.0, 0, "none needed")
+    # Cheapest first, and each starts where the one before stopped.
+    solution = bicgstab(operator, rhs, preconditioner, initial_guess, tolerance, max_iterations)
+    if solution.residual <= tolerance:
+        return solution
+    _logger.warning("BiCGSTAB stopped at residual %.1e, wanted %.1e: trying GMRES", solution.residual, tolerance)
+    start = solution.value if solution.residual < 1.0 else None
+    solution = gmres(operator, rhs, start, tolerance, max_iterations)
+    if solution.residual <= tolerance:
+        return solution
+    if len(rhs) <= _DENSE_LIMIT:
+        _logger.warning("GMRES stopped at residual %.1e, wanted %.1e: trying dense LU", solution.residual, tolerance)
+        solution = dense_lu(operator, rhs, to_dense(), tolerance)
+        if solution.residual <= tolerance:
+            return solution
+    raise SolverError(
+        f"{solution.method} left a relative residual of {solution.residual:.1e} where {tolerance:.1e} was asked for. "
+        "Try a larger solver_tolerance, a smaller gamma, or precision='float64'."
+    )
