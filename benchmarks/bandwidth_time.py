@@ -7,18 +7,17 @@ Seconds to choose the bandwidths of a three-dimensional data set, beside cross-v
 import os
 
 # One thread, and it must be said before NumPy is imported.
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import scipy
-from scipy.special import logsumexp
 
 from sb3_nopg.bandwidth import MARGINAL_RULES, select_bandwidth
 
@@ -46,8 +45,8 @@ def textbook_cross_validation(samples: np.ndarray, n_folds: int = 10, n_candidat
             training = np.delete(column, fold)
             squared_distances = (column[fold][:, None] - training[None, :]) ** 2
             for i, bandwidth in enumerate(candidates):
-                log_kernel = -0.5 * squared_distances / bandwidth**2 - np.log(bandwidth)
-                scores[i] += logsumexp(log_kernel, axis=1).sum()
+                density = np.exp(-0.5 * squared_distances / bandwidth**2).mean(axis=1) / bandwidth
+                scores[i] += np.log(density + np.finfo(float).tiny).sum()
         bandwidths.append(candidates[np.argmax(scores)])
     return np.array(bandwidths)
 
@@ -77,11 +76,10 @@ def measure(n_samples: int) -> dict:
     samples = np.column_stack([rng.normal(size=n_samples), clusters, rng.uniform(-1, 1, n_samples)])
     row: dict = {"n": n_samples}
     for rule in MARGINAL_RULES:
-        row[rule], row[f"{rule}_bandwidths"] = fastest(
-            lambda rule=rule: select_bandwidth(samples, rule, name=rule), n_repeats=3
-        )
+        choose = partial(select_bandwidth, samples, rule, name=rule)
+        row[rule], row[f"{rule}_bandwidths"] = fastest(choose, n_repeats=3)
     if n_samples <= LARGEST_TEXTBOOK_SIZE:
-        row["textbook"], row["textbook_bandwidths"] = fastest(lambda: textbook_cross_validation(samples), n_repeats=1)
+        row["textbook"], row["textbook_bandwidths"] = fastest(partial(textbook_cross_validation, samples), n_repeats=1)
         row["textbook / cross_validation"] = row["textbook"] / row["cross_validation"]
     return row
 
@@ -98,6 +96,11 @@ def main() -> None:
     record = {
         "command": "python benchmarks/bandwidth_time.py",
         "unit": "seconds; ours the fastest of three runs, the textbook's one run",
+        "methods": {
+            "cross_validation": "leave-one-out; from n = 1,000 on within at most eight random parts of 500 samples",
+            "silverman": "closed form, all samples",
+            "textbook": "ten shuffled folds, 50 candidates, all samples",
+        },
         "n_dimensions": 3,
         "n_threads": 1,
         "seed": SEED,

@@ -173,8 +173,19 @@ class TransitionDataset:
         try:
             with np.load(source, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, AttributeError, TypeError, KeyError, zipfile.BadZipFile, zipfile.error) as error:
-            raise InputError(str(path), f"not a readable .npz ({error})", "The file may be truncated or of another kind") from error
+        except (
+            OSError,
+            ValueError,
+            EOFError,
+            AttributeError,
+            TypeError,
+            KeyError,
+            zipfile.BadZipFile,
+            zipfile.error,
+        ) as error:
+            raise InputError(
+                str(path), f"not a readable .npz ({error})", "The file may be truncated or of another kind"
+            ) from error
         missing = [name for name in _REQUIRED if name not in arrays]
         if missing:
             raise InputError(
@@ -185,7 +196,9 @@ class TransitionDataset:
         values: dict[str, Any] = {field.name: arrays.get(field.name) for field in fields(cls) if field.name not in _SPACES}
         for name in _SPACES:
             if f"{name}_low" in arrays:
-                values[name] = spaces.Box(arrays[f"{name}_low"], arrays[f"{name}_high"], dtype=arrays[f"{name}_low"].dtype.type)
+                values[name] = spaces.Box(
+                    arrays[f"{name}_low"], arrays[f"{name}_high"], dtype=arrays[f"{name}_low"].dtype.type
+                )
         return cls(**values)
 
 
@@ -216,7 +229,9 @@ def check_finite(name: str, array: np.ndarray) -> None:
     bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
     if bad.any():
         raise InputError(
-            name, f"{int(bad.sum())} row(s) with NaN or infinity, the first is row {int(bad.argmax())}", "Remove or repair them"
+            name,
+            f"{int(bad.sum())} row(s) with NaN or infinity, the first is row {int(bad.argmax())}",
+            "Remove or repair them",
         )
 
 
@@ -239,7 +254,9 @@ def _labels(name: str, value: Any) -> np.ndarray:
 def check_box(name: str, space: spaces.Space | None) -> None:
     """:raises InputError: unless the space is a Box of vectors"""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise InputError(name, f"{space} is not a one-dimensional Box", "Only continuous vectors are supported; flatten or encode")
+        raise InputError(
+            name, f"{space} is not a one-dimensional Box", "Only continuous vectors are supported; flatten or encode"
+        )
 
 
 def check_width(array_name: str, array: np.ndarray, space_name: str, space: spaces.Box) -> None:

@@ -17,7 +17,9 @@ def log_action_kernel(actions: th.Tensor, neighbor_actions: th.Tensor) -> th.Ten
     # One action dimension after another: no (m, a, k, d_a) array ever exists.
     for dimension, neighbors in enumerate(neighbor_actions):
         difference = actions[:, :, dimension, None] - neighbors[:, None, :]
-        squared_distance = difference.square_() if squared_distance is None else squared_distance.addcmul_(difference, difference)
+        squared_distance = (
+            difference.square_() if squared_distance is None else squared_distance.addcmul_(difference, difference)
+        )
     assert squared_distance is not None
     return squared_distance.mul_(-0.5)
 

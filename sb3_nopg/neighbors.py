@@ -173,4 +173,6 @@ def check_neighbor_count(n_neighbors: NeighborCount) -> None:
     if n_neighbors is None or n_neighbors == "auto":
         return
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer) or n_neighbors < 1:
-        raise InputError("n_neighbors", f"{n_neighbors!r} is not a positive whole number", 'Give a count, "auto" or None for all')
+        raise InputError(
+            "n_neighbors", f"{n_neighbors!r} is not a positive whole number", 'Give a count, "auto" or None for all'
+        )

@@ -75,7 +75,13 @@ class TransitionMatrix:
 
     def to_dense(self) -> th.Tensor:
         """P̂ as an ordinary matrix, (n, n)."""
-        return self._dense if self._dense is not None else self._by_row.to_dense()
+        return self._dense.clone() if self._dense is not None else self._by_row.to_dense()
+
+    def dense_bellman_operator(self, gamma: float) -> th.Tensor:
+        """Λ = I − γ P̂ as an ordinary matrix, (n, n)."""
+        operator = self.to_dense().mul_(-gamma)
+        operator.diagonal().add_(1.0)
+        return operator
 
 
 def _csr(starts: th.Tensor, columns: th.Tensor, n: int, dtype: th.dtype) -> th.Tensor:

@@ -33,7 +33,9 @@ def bicgstab(
     for _ in range(1 + _RESTARTS):
         if residual <= tolerance or n_iterations >= max_iterations:
             break
-        n_iterations += _run(operator, preconditioner or _identity, rhs, value, tolerance * rhs_norm, max_iterations - n_iterations)
+        n_iterations += _run(
+            operator, preconditioner or _identity, rhs, value, tolerance * rhs_norm, max_iterations - n_iterations
+        )
         residual = relative_residual(operator, rhs, value)
     return Solution(value, residual, n_iterations, "BiCGSTAB")
 

@@ -1,0 +1,23 @@
+"""Nonparametric off-policy policy gradient for Stable-Baselines3: from a small, fixed data set to a controller."""
+
+from sb3_nopg.buffer import FixedReplayBuffer
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.errors import InputError, SolverError
+from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
+from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.theory import bias_bound_regression, bias_bound_value
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "NOPG",
+    "NOPGD",
+    "NOPGS",
+    "FixedReplayBuffer",
+    "InputError",
+    "NOPGPolicy",
+    "SolverError",
+    "TransitionDataset",
+    "bias_bound_regression",
+    "bias_bound_value",
+]

@@ -1,0 +1,67 @@
+"""Checks of what a user passes to the algorithm, made before any work starts."""
+
+from typing import Any
+
+import numpy as np
+
+from sb3_nopg.dataset import check_finite
+from sb3_nopg.errors import InputError
+from sb3_nopg.neighbors import check_neighbor_count
+
+
+def check_settings(settings: Any) -> None:
+    """
+    :param settings: object with the algorithm's arguments as attributes
+    :raises InputError: naming the first argument that cannot be right
+    """
+    _check_number("gamma", settings.gamma, 0.0, 1.0, low_included=True)
+    if not callable(settings.learning_rate):
+        _check_number("learning_rate", settings.learning_rate, 0.0, np.inf)
+    _check_number("truncation_tolerance", settings.truncation_tolerance, 0.0, 1.0)
+    _check_number("solver_tolerance", settings.solver_tolerance, 0.0, 1.0)
+    if settings.kl_bound is not None:
+        _check_number("kl_bound", settings.kl_bound, 0.0, np.inf)
+    if settings.final_std_scale is not None:
+        _check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0 + 1e-12)
+    for name in ("n_action_samples", "n_next_state_samples", "keep_largest", "resample_interval"):
+        _check_count(name, getattr(settings, name), optional=name in ("keep_largest", "resample_interval"))
+    check_neighbor_count(settings.n_neighbors)
+    if settings.variant not in ("D", "S"):
+        raise InputError("variant", f"{settings.variant!r} is unknown", 'Give "D" (deterministic) or "S" (stochastic)')
+    if settings.precision not in ("float32", "float64"):
+        raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
+
+
+def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:
+    """
+    :param name: what to call them in an error
+    :param given: one state (d_s,) or several (m, d_s)
+    :param observation_dim: d_s
+    :return: (m, d_s)
+    """
+    states = np.asarray(given)
+    if states.dtype.kind not in "fiu":
+        raise InputError(name, f"dtype {states.dtype} is not numeric", "Give states as observations, (m, d_s)")
+    if states.size == 0:
+        raise InputError(name, "is empty", "Give at least one state")
+    states = np.atleast_2d(states).astype(np.float64)
+    if states.ndim != 2 or states.shape[1] != observation_dim:
+        raise InputError(name, f"shape {np.shape(given)}", f"Give states as observations, (m, {observation_dim})")
+    check_finite(name, states)
+    return states
+
+
+def _check_number(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
+    bracket = "[" if low_included else "("
+    fix = f"Give a number in {bracket}{low:g}, {high:g})"
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise InputError(name, f"{value!r} is not a number", fix)
+    if not (low < value < high or (low_included and value == low)):
+        raise InputError(name, f"{value} is out of range", fix)
+
+
+def _check_count(name: str, value: Any, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(name, f"{value!r} is not a positive whole number", "Give 1 or more")

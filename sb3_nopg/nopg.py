@@ -1,0 +1,511 @@
+"""NOPG: learn a policy from a fixed data set by the nonparametric off-policy policy gradient."""
+
+import io
+import pathlib
+import sys
+import time
+import warnings
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ProgressBarCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.save_util import load_from_pkl
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+
+from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution, prepare_problem, return_derivative, solve_bellman
+from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces, dataset_from_replay_buffer
+from sb3_nopg.checks import check_settings, check_states
+from sb3_nopg.dataset import TransitionDataset, check_box
+from sb3_nopg.errors import InputError, SolverError
+from sb3_nopg.neighbors import NeighborCount
+from sb3_nopg.offline_env import offline_vec_env
+from sb3_nopg.policies import (
+    DeterministicLinearPolicy,
+    DeterministicMlpPolicy,
+    GaussianLinearPolicy,
+    GaussianMlpPolicy,
+    NOPGPolicy,
+)
+from sb3_nopg.queries import PolicyQueries
+from sb3_nopg.support import Support
+
+SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
+BandwidthChoice = str | float | list[float] | np.ndarray
+
+
+class NOPG(PolicyQueries, OffPolicyAlgorithm):
+    """
+    Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020).
+
+    Kernel regression on the data gives the policy's value in closed form, and with it the full policy gradient. Nothing is
+    ever tried out: ``learn`` neither steps nor resets an environment, except to draw start states where neither
+    ``initial_states`` nor the data tell them.
+
+    :param policy: ``"MlpPolicy"``, ``"LinearPolicy"`` or a subclass of :class:`NOPGPolicy`
+    :param env: environment, its id or a VecEnv, for its spaces and for evaluation; None to take the spaces from the data
+    :param learning_rate: for Adam, a number or a function of the progress remaining (from 1 to 0)
+    :param gamma: discount, in [0, 1)
+    :param tensorboard_log: where to log for tensorboard
+    :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` and ``activation_fn``
+    :param verbose: 0 for no output, 1 for tables of progress
+    :param seed: the same seed gives the same bits on the CPU
+    :param device: "cpu", "cuda" or "auto"
+    :param _init_setup_model: whether to build the networks on construction
+    :param dataset: the data; can be given later with :meth:`set_dataset` or :meth:`load_replay_buffer`
+    :param initial_states: where the task starts, (n₀, d_s); if None the starts of the data's episodes, or else 16 resets of
+        the environment
+    :param variant: ``"D"`` for a deterministic, ``"S"`` for a stochastic policy
+    :param state_bandwidth: of the state kernel, in the data's units: a number, one for each dimension, or the name of a rule
+    :param action_bandwidth: of the action kernel, likewise
+    :param next_state_bandwidth: of the next-state kernel, likewise; used with several ``n_next_state_samples``
+    :param state_bandwidth_factor: multiplies the bandwidth; a number or one for each dimension
+    :param action_bandwidth_factor: likewise
+    :param next_state_bandwidth_factor: likewise
+    :param n_action_samples: draws of the action at each state for the integral over a stochastic policy
+    :param n_next_state_samples: draws of the next state for the integral over its kernel; with one, the kernel's mean
+    :param resample_interval: updates after which all draws are made anew; None to keep them, which makes the objective a
+        fixed function
+    :param n_neighbors: samples considered at each state: a count, ``"auto"`` for as many as ``truncation_tolerance`` asks for,
+        None for all (exact, and quadratic in memory)
+    :param truncation_tolerance: share of any state's kernel mass that ``"auto"`` may leave out
+    :param keep_largest: the paper's sparsification: keep so many entries of each row of the transition matrix
+    :param kl_bound: the paper's other one: keep as few entries as stay within this divergence
+    :param solver_tolerance: relative residual of the linear systems
+    :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
+    :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
+    :param final_std_scale: shrink the stochastic policy's σ linearly to this share over training; None to leave it
+    """
+
+    policy: NOPGPolicy
+    observation_space: spaces.Box
+    action_space: spaces.Box
+    default_variant: ClassVar[str] = "D"
+    policies_by_variant: ClassVar[dict[str, dict[str, type[BasePolicy]]]] = {
+        "D": {"MlpPolicy": DeterministicMlpPolicy, "LinearPolicy": DeterministicLinearPolicy},
+        "S": {"MlpPolicy": GaussianMlpPolicy, "LinearPolicy": GaussianLinearPolicy},
+    }
+
+    def __init__(
+        self,
+        policy: str | type[NOPGPolicy],
+        env: GymEnv | str | None,
+        learning_rate: float | Schedule = 1e-2,
+        gamma: float = 0.99,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        _init_setup_model: bool = True,
+        dataset: TransitionDataset | None = None,
+        initial_states: np.ndarray | None = None,
+        variant: str | None = None,
+        state_bandwidth: BandwidthChoice = "cross_validation",
+        action_bandwidth: BandwidthChoice = "cross_validation",
+        next_state_bandwidth: BandwidthChoice = "cross_validation",
+        state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
+        action_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
+        next_state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
+        n_action_samples: int = 15,
+        n_next_state_samples: int = 1,
+        resample_interval: int | None = None,
+        n_neighbors: NeighborCount = "auto",
+        truncation_tolerance: float = 1e-3,
+        keep_largest: int | None = None,
+        kl_bound: float | None = None,
+        solver_tolerance: float = 1e-6,
+        precision: str = "float64",
+        normalize_observations: bool = True,
+        final_std_scale: float | None = None,
+    ):
+        self.variant = variant or self.default_variant
+        self.dataset = dataset
+        self.initial_states = initial_states
+        self.state_bandwidth = state_bandwidth
+        self.action_bandwidth = action_bandwidth
+        self.next_state_bandwidth = next_state_bandwidth
+        self.state_bandwidth_factor = state_bandwidth_factor
+        self.action_bandwidth_factor = action_bandwidth_factor
+        self.next_state_bandwidth_factor = next_state_bandwidth_factor
+        self.n_action_samples = n_action_samples
+        self.n_next_state_samples = n_next_state_samples
+        self.resample_interval = resample_interval
+        self.n_neighbors = n_neighbors
+        self.truncation_tolerance = truncation_tolerance
+        self.keep_largest = keep_largest
+        self.kl_bound = kl_bound
+        self.solver_tolerance = solver_tolerance
+        self.precision = precision
+        self.normalize_observations = normalize_observations
+        self.final_std_scale = final_std_scale
+        self.learning_rate, self.gamma = learning_rate, gamma
+        check_settings(self)
+
+        super().__init__(
+            policy,
+            env,  # type: ignore[arg-type]
+            learning_rate,
+            buffer_size=1,
+            learning_starts=0,
+            gamma=gamma,
+            policy_kwargs=policy_kwargs,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            device=device,
+            seed=seed,
+            sde_support=False,
+            support_multi_env=True,
+        )
+        self.bandwidths: Bandwidths | None = None
+        self._problem: BellmanProblem | None = None
+        self._noise: th.Tensor | None = None
+        if _init_setup_model:
+            self._setup_model()
+
+    def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
+        policies = self.policies_by_variant[self.variant]
+        if policy_name not in policies:
+            raise InputError("policy", f"{policy_name!r} is unknown", f"Use one of {', '.join(policies)}, or a policy class")
+        return policies[policy_name]
+
+    def _setup_model(self) -> None:
+        self._setup_spaces()
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        # Draws of actions and next states follow from one number, so a loaded model repeats those it was trained with.
+        self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
+        self._noise_epoch = 0
+        self.policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)  # type: ignore[assignment]
+        if not isinstance(self.policy, NOPGPolicy):
+            raise InputError("policy", f"{self.policy_class.__name__} is no NOPGPolicy", "Subclass sb3_nopg.NOPGPolicy")
+        self.policy = self.policy.to(self.device)
+        if self.dataset is not None:
+            self.set_dataset(self.dataset)
+
+    def _setup_spaces(self) -> None:
+        """Spaces come from the environment, from a loaded model, or from the data."""
+        if self.env is None and not hasattr(self, "observation_space"):
+            if self.dataset is None:
+                raise InputError("env", "neither an environment nor a data set is given", "Pass env=... or dataset=...")
+            _check_dataset(self.dataset)
+            self.observation_space, self.action_space = spaces_of(self.dataset)
+            self.n_envs = 1
+        check_box("observation_space", self.observation_space)
+        check_box("action_space", self.action_space)
+        if self._vec_normalize_env is not None:
+            raise InputError(
+                "env",
+                "VecNormalize takes its statistics from steps that never happen here",
+                "Pass the environment without it: observations are normalised by the data's statistics",
+            )
+
+    def set_dataset(self, dataset: TransitionDataset) -> None:
+        """
+        Attach data to learn from, in place of any attached before. The policy keeps its parameters and its normalisation.
+
+        :param dataset: must fit the model's spaces; if it does not, the model stays as it was
+        """
+        _check_dataset(dataset)
+        check_fits_spaces(dataset, self.observation_space, self.action_space)
+        if self.initial_states is not None:
+            check_states("initial_states", self.initial_states, dataset.observation_dim)
+        elif dataset.episode_starts is None and self.env is None:
+            raise InputError(
+                "initial_states",
+                "neither given nor told by the data",
+                "Pass initial_states=..., or a data set with episode_ids",
+            )
+        bandwidths = select_bandwidths(
+            dataset.observations,
+            dataset.actions,
+            dataset.next_observations,
+            state=self.state_bandwidth,
+            action=self.action_bandwidth,
+            next_state=self.next_state_bandwidth,
+            state_factor=self.state_bandwidth_factor,
+            action_factor=self.action_bandwidth_factor,
+            next_state_factor=self.next_state_bandwidth_factor,
+        )
+        if isinstance(self.n_neighbors, int) and self.n_neighbors > len(dataset):
+            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
+        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
+        if self.normalize_observations:
+            self.policy.fit_normalization(dataset.observations)
+        self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
+        self._problem = self._last_solution = None
+        if self.env is None:
+            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0])
+
+    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
+        """
+        Learn from what a replay buffer holds, ours or that of any SB3 off-policy algorithm. It is a pickle: trust its source.
+
+        :param path: file that ``save_replay_buffer`` wrote
+        :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
+        """
+        buffer = load_from_pkl(path, self.verbose)
+        if not isinstance(buffer, ReplayBuffer):
+            raise InputError(str(path), f"holds a {type(buffer).__name__}", "Give a file that save_replay_buffer wrote")
+        self.set_dataset(dataset_from_replay_buffer(buffer))
+
+    def prepared_problem(self) -> BellmanProblem:
+        """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
+        if self._problem is None:
+            self._problem = self._prepare()
+        return self._problem
+
+    def _prepare(self) -> BellmanProblem:
+        if self.dataset is None or self.bandwidths is None:
+            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+        data, dtype = self.dataset, getattr(th, self.precision)
+
+        def tensor(array: np.ndarray) -> th.Tensor:
+            return th.as_tensor(np.ascontiguousarray(array)).to(self.device, dtype)
+
+        initial_states = tensor(self._find_initial_states(data))
+        generator = self._noise_generator()
+        next_state_noise = None
+        if self.n_next_state_samples > 1:
+            shape = (len(data), self.n_next_state_samples, data.observation_dim)
+            next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
+        support = Support(
+            observations=tensor(data.observations),
+            actions=tensor(data.actions),
+            state_bandwidth=tensor(self.bandwidths.state),
+            action_bandwidth=tensor(self.bandwidths.action),
+            n_neighbors=self.n_neighbors,
+            truncation_tolerance=self.truncation_tolerance,
+            keep_largest=self.keep_largest,
+            kl_bound=self.kl_bound,
+        )
+        problem = prepare_problem(
+            support,
+            tensor(data.rewards),
+            tensor(data.next_observations),
+            th.as_tensor(data.terminals.copy()).to(self.device),
+            initial_states,
+            self.gamma,
+            tensor(self.bandwidths.next_state),
+            next_state_noise,
+        )
+        self._noise = self._draw_action_noise(len(problem.queries), generator)
+        return problem
+
+    def _find_initial_states(self, data: TransitionDataset) -> np.ndarray:
+        if self.initial_states is not None:
+            return check_states("initial_states", self.initial_states, data.observation_dim)
+        starts = data.episode_starts
+        if starts is not None:
+            return data.observations[starts]
+        assert self.env is not None
+        if self.seed is not None:
+            self.env.seed(self.seed)
+        return np.concatenate([np.asarray(self.env.reset()) for _ in range(-(-16 // self.env.num_envs))])
+
+    def _noise_generator(self) -> th.Generator:
+        # On the CPU, whatever the device: every device gets the same draws.
+        return th.Generator().manual_seed(self._noise_seed + self._noise_epoch)
+
+    def _draw_action_noise(self, n_queries: int, generator: th.Generator) -> th.Tensor | None:
+        if self.variant == "D":
+            return None
+        shape = (n_queries, self.n_action_samples, self.action_space.shape[0])
+        return th.randn(shape, generator=generator, dtype=getattr(th, self.precision)).to(self.device)
+
+    def action_noise_for(self, n_queries: int) -> th.Tensor | None:
+        """Draws for states that are not training's own, the same at every call; None for a deterministic policy."""
+        return self._draw_action_noise(n_queries, self._noise_generator())
+
+    @property
+    def training_noise(self) -> th.Tensor | None:
+        """Draws for the policy's actions at the queries of :meth:`prepared_problem`, (m, a, d_a)."""
+        return self._noise
+
+    def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None:
+        """
+        Make policy updates with the full gradient on all of the data.
+
+        :param gradient_steps: how many
+        :param batch_size: accepted for SB3's sake; the gradient is never that of a batch
+        """
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        for _ in range(gradient_steps):
+            if self.resample_interval is not None and self._n_updates % self.resample_interval == 0 and self._n_updates > 0:
+                self._noise_epoch += 1
+                self._problem = None
+            self._update_policy()
+            self._n_updates += 1
+
+    def _update_policy(self) -> None:
+        problem = self.prepared_problem()
+        clock = [time.perf_counter()]
+        actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
+        if not bool(actions.isfinite().all()):
+            raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+        clock.append(time.perf_counter())
+        with th.no_grad():
+            # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
+            solution = solve_bellman(problem, actions, self._last_solution, self.solver_tolerance)
+            clock.append(time.perf_counter())
+            derivative = return_derivative(problem, solution)
+        clock.append(time.perf_counter())
+        # The chain rule's last factor, ∂a/∂θ, is the only backward pass. Minus, because optimisers descend.
+        self.policy.optimizer.zero_grad()
+        actions.backward(-derivative)
+        self.policy.optimizer.step()
+        clock.append(time.perf_counter())
+        self._last_solution = solution
+        self._record(solution, clock)
+
+    def _record(self, solution: BellmanSolution, clock: list[float]) -> None:
+        gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
+        self.logger.record("train/estimated_return", solution.estimated_return)
+        self.logger.record("train/gradient_norm", float(th.linalg.vector_norm(th.cat([g.reshape(-1) for g in gradients]))))
+        for name, solve in (("q", solution.q_solve), ("visitation", solution.visitation_solve)):
+            self.logger.record(f"solver/{name}_residual", solve.residual)
+            self.logger.record(f"solver/{name}_iterations", solve.n_iterations)
+        for name, start, end in zip(("policy", "solve", "gradient", "step"), clock[:-1], clock[1:], strict=True):
+            self.logger.record(f"time/{name}_seconds", end - start)
+
+    def dump_logs(self) -> None:
+        """Write the log, with what is worth computing only now and then."""
+        problem = self.prepared_problem()
+        with th.no_grad():
+            actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
+            self.logger.record("train/truncation_error", problem.support.truncation_error(problem.queries, actions))
+            std = self.policy.action_distribution(problem.queries.states)[1]
+        if std is not None:
+            self.logger.record("train/policy_std", float(std.mean()))
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
+        self.logger.record("train/n_neighbors", problem.queries.neighbors.n_neighbors)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("time/updates_per_second", (self.num_timesteps - self._num_timesteps_at_start) / elapsed)
+        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.dump(step=self.num_timesteps)
+
+    def learn(
+        self: SelfNOPG,
+        total_timesteps: int = 500,
+        callback: MaybeCallback = None,
+        log_interval: int = 10,
+        tb_log_name: str = "NOPG",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfNOPG:
+        """
+        Improve the policy on the data.
+
+        :param total_timesteps: number of policy updates
+        :param callback: called after every update
+        :param log_interval: updates between two entries of the log
+        :param tb_log_name: name of the run for tensorboard
+        :param reset_num_timesteps: False to continue counting where training stopped
+        :param progress_bar: show one
+        :return: the model
+        """
+        self.prepared_problem()
+        total_timesteps, callback = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        # Callbacks written for environments look for these.
+        new_obs, dones, infos = self._last_obs, np.zeros(self.n_envs, dtype=bool), [{} for _ in range(self.n_envs)]
+        callback.on_training_start(locals(), globals())
+        while self.num_timesteps < total_timesteps:
+            self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
+            if self.final_std_scale is not None:
+                done_after = (self.num_timesteps + 1) / total_timesteps
+                self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
+            self.train()
+            self.num_timesteps += 1
+            callback.update_locals(locals())
+            if not callback.on_step():
+                break
+            if log_interval and self.num_timesteps % log_interval == 0:
+                self.dump_logs()
+        callback.on_training_end()
+        del new_obs, dones, infos
+        return self
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        assert self.env is not None and self.dataset is not None
+        # SB3 resets the environment here. A stand-in takes the call: the real one may be a rig with its motor on.
+        env = self.env
+        self.env = offline_vec_env(self.observation_space, self.action_space, self.dataset.observations[0], env.num_envs)
+        try:
+            total_timesteps, _ = super()._setup_learn(total_timesteps, None, reset_num_timesteps, tb_log_name)
+        finally:
+            self.env = env
+        return total_timesteps, self._init_callback(callback, progress_bar)
+
+    def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
+        callback = super()._init_callback(callback)
+        if not progress_bar:
+            return callback
+        bar = UpdateProgressBar()
+        bar.init_callback(self)
+        return CallbackList([callback, bar])
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "dataset", "_problem", "_noise", "_last_solution"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []
+
+
+class NOPGD(NOPG):
+    """NOPG with a deterministic policy."""
+
+    default_variant = "D"
+
+
+class NOPGS(NOPG):
+    """NOPG with a stochastic policy."""
+
+    default_variant = "S"
+
+
+class UpdateProgressBar(ProgressBarCallback):
+    """Counts policy updates, where SB3's own counts steps of the environments."""
+
+    def _on_step(self) -> bool:
+        self.pbar.update(1)
+        return True
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, TransitionDataset):
+        raise InputError("dataset", f"a {type(dataset).__name__} is given", "Build a sb3_nopg.TransitionDataset from it")
+
+
+def spaces_of(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
+    """
+    The spaces a data set was given, or the widest that make sense of it: any state, and the range of actions seen.
+
+    :return: observation space, action space
+    """
+    observation_space, action_space = dataset.observation_space, dataset.action_space
+    if observation_space is None:
+        observation_space = spaces.Box(-np.inf, np.inf, (dataset.observation_dim,), dtype=np.float32)
+    if action_space is None:
+        low, high = dataset.actions.min(axis=0), dataset.actions.max(axis=0)
+        if (low == high).any():
+            raise InputError(
+                "actions", "one dimension never changes, so its range is unknown", "Give the data set an action_space"
+            )
+        action_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+    return observation_space, action_space

@@ -1,0 +1,101 @@
+"""The samples that every estimate is made of, and what they weigh at the states one asks about."""
+
+from dataclasses import dataclass
+
+import torch as th
+
+from sb3_nopg.kernels import largest_weights, log_action_kernel, responsibilities
+from sb3_nopg.neighbors import NeighborCount, NeighborLists, find_neighbors
+
+
+@dataclass(frozen=True)
+class Queries:
+    """
+    States with their neighbours among the samples.
+
+    :param states: (m, d_s)
+    :param neighbors: (m, k)
+    :param neighbor_actions: actions of each state's neighbours, divided by the bandwidth, (d_a, m, k)
+    """
+
+    states: th.Tensor
+    neighbors: NeighborLists
+    neighbor_actions: th.Tensor
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+@dataclass(frozen=True)
+class Support:
+    """
+    :param observations: s, (n, d_s)
+    :param actions: a, (n, d_a)
+    :param state_bandwidth: of the state kernel ψ, (d_s,)
+    :param action_bandwidth: of the action kernel φ, (d_a,)
+    :param n_neighbors: see :func:`sb3_nopg.neighbors.find_neighbors`
+    :param truncation_tolerance: likewise
+    :param keep_largest: entries kept in each row of weights, see :func:`sb3_nopg.kernels.largest_weights`
+    :param kl_bound: divergence allowed to each row of weights, likewise
+    """
+
+    observations: th.Tensor
+    actions: th.Tensor
+    state_bandwidth: th.Tensor
+    action_bandwidth: th.Tensor
+    n_neighbors: NeighborCount = "auto"
+    truncation_tolerance: float = 1e-3
+    keep_largest: int | None = None
+    kl_bound: float | None = None
+
+    def locate(self, states: th.Tensor) -> Queries:
+        """
+        Find the neighbours of some states.
+
+        :param states: (m, d_s)
+        """
+        neighbors = find_neighbors(
+            states, self.observations, self.state_bandwidth, self.n_neighbors, self.truncation_tolerance
+        )
+        scaled_actions = self.actions / self.action_bandwidth
+        return Queries(states, neighbors, th.stack([neighbors.gather(column) for column in scaled_actions.T]))
+
+    def weights(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
+        """
+        ε at every query for each of the policy's actions there.
+
+        :param queries: m states
+        :param actions: in the environment's units, (m, a, d_a)
+        :return: rows that sum to one, (m, a, k)
+        """
+        log_state_kernel = queries.neighbors.log_state_kernel
+        log_kernel = log_action_kernel(actions / self.action_bandwidth, queries.neighbor_actions)
+        weights = responsibilities(log_state_kernel, log_kernel)
+        if self.keep_largest is not None or self.kl_bound is not None:
+            keep = largest_weights(weights.mean(dim=1), self.keep_largest, self.kl_bound)
+            weights = responsibilities(log_state_kernel, log_kernel.masked_fill_(~keep[:, None, :], -th.inf))
+        return weights
+
+    def kernel_mass(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
+        """
+        Σ_j ψ_j φ_j, where a sample at the very place counts one, and less the farther away it is.
+
+        :param queries: m states
+        :param actions: in the environment's units, (m, a, d_a)
+        :return: logarithm, (m, a)
+        """
+        log_kernel = log_action_kernel(actions / self.action_bandwidth, queries.neighbor_actions)
+        return th.logsumexp(log_kernel + queries.neighbors.log_state_kernel[:, None, :], dim=-1)
+
+    def truncation_error(self, queries: Queries, actions: th.Tensor) -> float:
+        """
+        Largest share of a query's weights, under the policy's actions, that its neighbour list may lack.
+
+        A sample left out weighs at most its state kernel, because φ ≤ 1; a sample kept may weigh little if its action is
+        far from the policy's. So this can exceed what was left out of the state kernel alone.
+
+        :param queries: m states
+        :param actions: in the environment's units, (m, a, d_a)
+        """
+        log_dropped = queries.neighbors.log_dropped_mass
+        return float(th.sigmoid(log_dropped[:, None] - self.kernel_mass(queries, actions)).max())
