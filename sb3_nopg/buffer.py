@@ -53,7 +53,8 @@ def check_fits_spaces(dataset: TransitionDataset, observation_space: spaces.Spac
     """:raises InputError: unless the data could come from an environment with these spaces"""
     check_box("observation_space", observation_space)
     check_box("action_space", action_space)
-    assert isinstance(observation_space, spaces.Box) and isinstance(action_space, spaces.Box)
+    assert isinstance(observation_space, spaces.Box)
+    assert isinstance(action_space, spaces.Box)
     check_width("observations", dataset.observations, "observation_space", observation_space)
     check_width("actions", dataset.actions, "action_space", action_space)
     check_actions_inside(dataset.actions, action_space)
@@ -71,7 +72,8 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
         raise InputError("replay_buffer", f"{type(buffer).__name__} is not supported", "Use a plain ReplayBuffer")
     check_box("observation_space", buffer.observation_space)
     check_box("action_space", buffer.action_space)
-    assert isinstance(buffer.observation_space, spaces.Box) and isinstance(buffer.action_space, spaces.Box)
+    assert isinstance(buffer.observation_space, spaces.Box)
+    assert isinstance(buffer.action_space, spaces.Box)
 
     # Oldest first. With optimize_memory_usage a full buffer has overwritten the state at `pos`, so that row is lost.
     rows = np.arange(buffer.size())

@@ -126,7 +126,7 @@ class TransitionDataset:
         timeouts = "not recorded" if self.timeouts is None else str(int(self.timeouts.sum()))
         return "\n".join(
             [
-                f"TransitionDataset({len(self)} transitions, {self.observation_dim} state and {self.action_dim} action dimensions)",
+                f"TransitionDataset({len(self)} transitions, {self.observation_dim} state and {self.action_dim} action dims)",
                 f"  observations  {ranges(self.observations)}",
                 f"  actions       {ranges(self.actions)}",
                 f"  rewards       {ranges(self.rewards[:, None])}",
@@ -279,6 +279,6 @@ def check_actions_inside(actions: np.ndarray, action_space: spaces.Box) -> None:
         first = int(outside.argmax())
         raise InputError(
             "actions",
-            f"{int(outside.sum())} row(s) outside the action space [{low}, {high}], the first is row {first}: {actions[first]}",
+            f"{int(outside.sum())} row(s) outside the action space [{low}, {high}], first row {first}: {actions[first]}",
             "Give actions in the environment's units, not scaled; clip them with numpy.clip if they are a little off",
         )

@@ -416,7 +416,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
         # Callbacks written for environments look for these.
-        new_obs, dones, infos = self._last_obs, np.zeros(self.n_envs, dtype=bool), [{} for _ in range(self.n_envs)]
+        new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
         while self.num_timesteps < total_timesteps:
             self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
@@ -442,7 +443,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        assert self.env is not None and self.dataset is not None
+        assert self.env is not None
+        assert self.dataset is not None
         # SB3 resets the environment here. A stand-in takes the call: the real one may be a rig with its motor on.
         env = self.env
         self.env = offline_vec_env(self.observation_space, self.action_space, self.dataset.observations[0], env.num_envs)

@@ -139,7 +139,7 @@ class DeterministicMlpPolicy(NOPGPolicy):
     :param kwargs: optimiser, see :class:`NOPGPolicy`
     """
 
-    own_arguments = ("net_arch", "activation_fn")
+    own_arguments: ClassVar[tuple[str, ...]] = ("net_arch", "activation_fn")
     n_heads = 1
 
     def __init__(
@@ -196,7 +196,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
     :param kwargs: optimiser, see :class:`NOPGPolicy`
     """
 
-    own_arguments = ("diagonal", "initial_gain")
+    own_arguments: ClassVar[tuple[str, ...]] = ("diagonal", "initial_gain")
 
     def __init__(
         self,
@@ -241,7 +241,8 @@ class GaussianLinearPolicy(DeterministicLinearPolicy):
     :param std: σ in the environment's units, a number or one for each action dimension
     """
 
-    own_arguments = (*DeterministicLinearPolicy.own_arguments, "std")
+    own_arguments: ClassVar[tuple[str, ...]] = (*DeterministicLinearPolicy.own_arguments, "std")
+    noise_std: th.Tensor
 
     def __init__(self, *args: Any, std: Any = 0.1, **kwargs: Any):
         super().__init__(*args, **kwargs)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch as th
-from oracles import OracleProblem
 
+from oracles import OracleProblem
 from sb3_nopg.bellman import BellmanProblem, prepare_problem
 from sb3_nopg.support import Support
 

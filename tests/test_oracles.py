@@ -3,9 +3,10 @@
 import dataclasses
 
 import numpy as np
-import oracles
 import pytest
 import torch as th
+
+import oracles
 
 
 def random_problem(n_samples: int | None = None, n_neighbors: int | None = None, gamma: float = 0.9) -> oracles.OracleProblem:
