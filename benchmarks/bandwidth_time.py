@@ -10,15 +10,14 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import json
-import platform
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import scipy
 
+from machine import conditions
 from sb3_nopg.bandwidth import MARGINAL_RULES, select_bandwidth
 
 SIZES = (200, 800, 3200, 10_000, 100_000)
@@ -85,7 +84,7 @@ def measure(n_samples: int) -> dict:
 
 
 def main() -> None:
-    load_before = os.getloadavg()
+    start_conditions = conditions(("numpy", "scipy"))
     columns = ("cross_validation", "silverman", "textbook", "textbook / cross_validation")
     print("seconds, three dimensions, one thread\n" + f"{'n':>8}" + "".join(f"{column:>30}" for column in columns))
     rows = []
@@ -94,7 +93,7 @@ def main() -> None:
         cells = (f"{rows[-1][column]:.4g}" if column in rows[-1] else "-" for column in columns)
         print(f"{n_samples:>8}" + "".join(f"{cell:>30}" for cell in cells))
     record = {
-        "command": "python benchmarks/bandwidth_time.py",
+        "conditions": start_conditions,
         "unit": "seconds; ours the fastest of three runs, the textbook's one run",
         "methods": {
             "cross_validation": "leave-one-out; from n = 1,000 on within at most eight random parts of 500 samples",
@@ -104,10 +103,6 @@ def main() -> None:
         "n_dimensions": 3,
         "n_threads": 1,
         "seed": SEED,
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
-        "cpu_count": os.cpu_count(),
-        "load_average_before": load_before,
-        "load_average_after": os.getloadavg(),
         "rows": rows,
     }
     RESULT.parent.mkdir(exist_ok=True)

@@ -9,13 +9,13 @@ and the full policy gradient, equation (9) of the paper: what needs no automatic
 (:func:`return_derivative`), the rest is one backward pass through the policy network.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch as th
 
 from sb3_nopg.errors import SolverError
 from sb3_nopg.kernels import action_derivative
-from sb3_nopg.solvers import Solution, solve
+from sb3_nopg.solvers import Solution, SolutionHistory, solve
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.support import Queries, Support
 from sb3_nopg.transition import TransitionMatrix
@@ -82,6 +82,21 @@ class BellmanSolution:
         return self.visitation_solve.value
 
 
+@dataclass(frozen=True)
+class WarmStart:
+    """What the solutions for past policies are good for: a close guess at the next one's."""
+
+    q_history: SolutionHistory = field(default_factory=SolutionHistory)
+    visitation_history: SolutionHistory = field(default_factory=SolutionHistory)
+
+    def remember(self, solution: BellmanSolution) -> None:
+        """
+        :param solution: for a policy that the next one will resemble
+        """
+        self.q_history.add(solution.q_values)
+        self.visitation_history.add(solution.visitation)
+
+
 def prepare_problem(
     support: Support,
     rewards: th.Tensor,
@@ -126,37 +141,44 @@ def prepare_problem(
 
 
 def solve_bellman(
-    problem: BellmanProblem, actions: th.Tensor, warm_start: BellmanSolution | None = None, tolerance: float = 1e-8
+    problem: BellmanProblem, responsibilities: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
 ) -> BellmanSolution:
     """
-    Values and visitation of a policy, known by its actions at the queries.
+    Values and visitation of a policy, known by its weights at the queries.
 
     :param problem: the equation
-    :param actions: in the environment's units, (m, a, d_a); for a stochastic policy, a draws at each query
-    :param warm_start: a solution for a similar policy, to start the solvers from
+    :param responsibilities: ``problem.support.weights(problem.queries, actions)``, (m, a, k)
+    :param warm_start: solutions for similar policies, to start the solvers from; left as it is
     :param tolerance: relative residual of both solves
     """
-    responsibilities = problem.support.weights(problem.queries, actions)
     weights = responsibilities.mean(dim=1)  # the stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
     _fill_transition(problem, weights[: problem.n_next_states])
     initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
 
     transition, gamma = problem.transition, problem.gamma
-    problem.coarse_model.refresh_if_old(transition, gamma)
+    problem.coarse_model.build(transition, gamma)
+    warm_start = warm_start or WarmStart()
+
+    def operator(x: th.Tensor) -> th.Tensor:
+        return transition.bellman_operator(x, gamma)
+
+    def transposed(y: th.Tensor) -> th.Tensor:
+        return transition.bellman_operator_transposed(y, gamma)
+
     q_solve = solve(
-        lambda x: transition.bellman_operator(x, gamma),
+        operator,
         problem.rewards,
         lambda: transition.dense_bellman_operator(gamma),
         problem.coarse_model.precondition,
-        None if warm_start is None else warm_start.q_values,
+        warm_start.q_history.guess(operator, problem.rewards),
         tolerance,
     )
     visitation_solve = solve(
-        lambda y: transition.bellman_operator_transposed(y, gamma),
+        transposed,
         initial_weights,
         lambda: transition.dense_bellman_operator(gamma).T,
         problem.coarse_model.precondition_transposed,
-        None if warm_start is None else warm_start.visitation,
+        warm_start.visitation_history.guess(transposed, initial_weights),
         tolerance,
     )
     _check_value_bound(problem, q_solve.value, tolerance)

@@ -11,14 +11,14 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, ProgressBarCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, prepare_problem, return_derivative, solve_bellman
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, prepare_problem, return_derivative, solve_bellman
 from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces, dataset_from_replay_buffer
 from sb3_nopg.checks import check_settings, check_states
 from sb3_nopg.dataset import TransitionDataset, check_box
@@ -34,6 +34,7 @@ from sb3_nopg.policies import (
 )
 from sb3_nopg.queries import PolicyQueries
 from sb3_nopg.support import Support
+from sb3_nopg.threads import threads_for
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 BandwidthChoice = str | float | list[float] | np.ndarray
@@ -165,6 +166,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         self.bandwidths: Bandwidths | None = None
         self._problem: BellmanProblem | None = None
         self._noise: th.Tensor | None = None
+        self._warm_start = WarmStart()
         if _init_setup_model:
             self._setup_model()
 
@@ -238,7 +240,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         if self.normalize_observations:
             self.policy.fit_normalization(dataset.observations)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._problem = self._last_solution = None
+        self._problem, self._warm_start = None, WarmStart()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0])
 
@@ -266,7 +268,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         data, dtype = self.dataset, getattr(th, self.precision)
 
         def tensor(array: np.ndarray) -> th.Tensor:
-            return th.as_tensor(np.ascontiguousarray(array)).to(self.device, dtype)
+            return th.tensor(array).to(self.device, dtype)
 
         initial_states = tensor(self._find_initial_states(data))
         generator = self._noise_generator()
@@ -340,7 +342,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             if self.resample_interval is not None and self._n_updates % self.resample_interval == 0 and self._n_updates > 0:
                 self._noise_epoch += 1
                 self._problem = None
-            self._update_policy()
+            with threads_for(self.prepared_problem().queries.neighbors.log_state_kernel.numel()):
+                self._update_policy()
             self._n_updates += 1
 
     def _update_policy(self) -> None:
@@ -351,8 +354,10 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
         clock.append(time.perf_counter())
         with th.no_grad():
+            weights = problem.support.weights(problem.queries, actions)
+            clock.append(time.perf_counter())
             # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
-            solution = solve_bellman(problem, actions, self._last_solution, self.solver_tolerance)
+            solution = solve_bellman(problem, weights, self._warm_start, self.solver_tolerance)
             clock.append(time.perf_counter())
             derivative = return_derivative(problem, solution)
         clock.append(time.perf_counter())
@@ -361,7 +366,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         actions.backward(-derivative)
         self.policy.optimizer.step()
         clock.append(time.perf_counter())
-        self._last_solution = solution
+        self._warm_start.remember(solution)
+        problem.coarse_model.grow_older()
         self._record(solution, clock)
 
     def _record(self, solution: BellmanSolution, clock: list[float]) -> None:
@@ -371,7 +377,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         for name, solve in (("q", solution.q_solve), ("visitation", solution.visitation_solve)):
             self.logger.record(f"solver/{name}_residual", solve.residual)
             self.logger.record(f"solver/{name}_iterations", solve.n_iterations)
-        for name, start, end in zip(("policy", "solve", "gradient", "step"), clock[:-1], clock[1:], strict=True):
+        for name, start, end in zip(("policy", "weights", "solve", "gradient", "step"), clock[:-1], clock[1:], strict=True):
             self.logger.record(f"time/{name}_seconds", end - start)
 
     def dump_logs(self) -> None:
@@ -455,15 +461,14 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         return total_timesteps, self._init_callback(callback, progress_bar)
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
-        callback = super()._init_callback(callback)
-        if not progress_bar:
-            return callback
-        bar = UpdateProgressBar()
-        bar.init_callback(self)
-        return CallbackList([callback, bar])
+        if progress_bar:
+            given: list[Any] = callback if isinstance(callback, list) else [callback]
+            given = [part if isinstance(part, BaseCallback) else ConvertCallback(part) for part in given]
+            callback = [*given, UpdateProgressBar()]
+        return super()._init_callback(callback)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "dataset", "_problem", "_noise", "_last_solution"]
+        return [*super()._excluded_save_params(), "dataset", "_problem", "_noise", "_warm_start"]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, return_derivative, solve_bellman
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import check_finite
 from sb3_nopg.errors import InputError
@@ -22,19 +22,20 @@ class PolicyQueries:
     if TYPE_CHECKING:
         policy: NOPGPolicy
 
+        _warm_start: WarmStart
+
         def prepared_problem(self) -> BellmanProblem: ...
         def action_noise_for(self, n_queries: int) -> th.Tensor | None: ...
         @property
         def training_noise(self) -> th.Tensor | None: ...
 
-    _last_solution: BellmanSolution | None = None
-
     def _solution(self) -> tuple[BellmanProblem, BellmanSolution, th.Tensor]:
         """The equation, its solution, and the policy's actions at the queries, which carry the graph to the parameters."""
         problem = self.prepared_problem()
         actions = self.policy.sample_actions(problem.queries.states, self.training_noise).to(problem.rewards.dtype)
+        tolerance = _TOLERANCE[problem.rewards.dtype]
         with th.no_grad():
-            solution = solve_bellman(problem, actions, self._last_solution, _TOLERANCE[problem.rewards.dtype])
+            solution = solve_bellman(problem, problem.support.weights(problem.queries, actions), self._warm_start, tolerance)
         return problem, solution, actions
 
     def estimated_return(self) -> float:

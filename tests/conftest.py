@@ -7,7 +7,7 @@ import pytest
 import torch as th
 
 from oracles import OracleProblem
-from sb3_nopg.bellman import BellmanProblem, prepare_problem
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, prepare_problem, solve_bellman
 from sb3_nopg.support import Support
 
 th.set_num_threads(1)
@@ -70,6 +70,13 @@ def engine_problem(oracle: OracleProblem, **support_arguments: object) -> Bellma
         tensor(oracle.next_state_bandwidth),
         noise,
     )
+
+
+def evaluate(
+    problem: BellmanProblem, actions: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
+) -> BellmanSolution:
+    """The equation solved for a policy that takes these actions at the queries, (m, a, d_a)."""
+    return solve_bellman(problem, problem.support.weights(problem.queries, actions), warm_start, tolerance)
 
 
 class TinyPolicy(th.nn.Module):

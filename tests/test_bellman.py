@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from conftest import TinyPolicy, engine_problem, random_problem
-from sb3_nopg.bellman import BellmanProblem, prepare_problem, return_derivative, solve_bellman
+from conftest import TinyPolicy, engine_problem, evaluate, random_problem
+from sb3_nopg.bellman import BellmanProblem, WarmStart, prepare_problem, return_derivative
 
 
 def engine_gradient(
     problem: BellmanProblem, policy: TinyPolicy, noise: np.ndarray | None, tolerance: float = 1e-13
 ) -> np.ndarray:
     actions = policy.sample(problem.queries.states, noise)
-    solution = solve_bellman(problem, actions.detach(), tolerance=tolerance)
+    solution = evaluate(problem, actions.detach(), tolerance=tolerance)
     gradients = th.autograd.grad(actions, list(policy.parameters()), return_derivative(problem, solution))
     return th.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
 
@@ -73,7 +73,7 @@ def test_gradient_equals_finite_differences_of_the_engines_own_return(stochastic
                 with th.no_grad():
                     parameter[index] += sign * step
                     actions = policy.sample(problem.queries.states, noise)
-                    returns.append(solve_bellman(problem, actions, tolerance=1e-13).estimated_return)
+                    returns.append(evaluate(problem, actions, tolerance=1e-13).estimated_return)
                     parameter[index] -= sign * step
             differences.append((returns[0] - returns[1]) / (2 * step))
     assert relative_error(ours, np.array(differences)) <= 1e-6
@@ -95,9 +95,7 @@ def test_gradient_of_the_papers_sparsifications_is_that_of_their_own_return(keep
     for sign in (1, -1):
         th.nn.utils.vector_to_parameters(start + sign * step * th.as_tensor(direction), parameters)
         with th.no_grad():
-            returns.append(
-                solve_bellman(problem, policy.sample(problem.queries.states, noise), tolerance=1e-13).estimated_return
-            )
+            returns.append(evaluate(problem, policy.sample(problem.queries.states, noise), tolerance=1e-13).estimated_return)
     assert (returns[0] - returns[1]) / (2 * step) == pytest.approx(ours @ direction, rel=1e-5)
 
 
@@ -110,7 +108,7 @@ def test_solution_equals_the_oracles(variation, stochastic):
     reference = oracles.evaluate_loops(oracle, policy, noise)
     problem = engine_problem(oracle)
     with th.no_grad():
-        solution = solve_bellman(problem, policy.sample(problem.queries.states, noise), tolerance=1e-13)
+        solution = evaluate(problem, policy.sample(problem.queries.states, noise), tolerance=1e-13)
     np.testing.assert_allclose(problem.transition.to_dense(), reference.transition, atol=1e-12)
     np.testing.assert_allclose(solution.q_values, reference.q, rtol=1e-9)
     np.testing.assert_allclose(solution.visitation, reference.mu, rtol=1e-9, atol=1e-10)
@@ -163,7 +161,7 @@ def test_what_must_always_hold(seed, n, gamma, scale, n_terminals, stochastic):
     noise = action_noise(oracle, stochastic)
     problem = engine_problem(oracle, n_neighbors="auto")
     with th.no_grad():
-        solution = solve_bellman(problem, policy.sample(problem.queries.states, noise), tolerance=1e-11)
+        solution = evaluate(problem, policy.sample(problem.queries.states, noise), tolerance=1e-11)
     transition = problem.transition.to_dense()
     np.testing.assert_allclose(transition.sum(dim=1), 1.0 - oracle.terminals.astype(float), atol=1e-12)
     assert (transition >= 0).all()
@@ -194,7 +192,7 @@ def test_chain_of_separated_states_has_its_tabular_value():
         gamma=gamma,
     )
     problem = engine_problem(oracle, n_neighbors="auto")
-    solution = solve_bellman(problem, th.zeros(n + 1, 1, 1, dtype=th.float64), tolerance=1e-12)
+    solution = evaluate(problem, th.zeros(n + 1, 1, 1, dtype=th.float64), tolerance=1e-12)
     expected = [sum(gamma ** (j - i) * (j + 1.0) for j in range(i, n)) for i in range(n)]
     np.testing.assert_allclose(solution.q_values, expected, rtol=1e-8)
     np.testing.assert_allclose(solution.visitation, gamma ** np.arange(n), rtol=1e-8)
@@ -220,7 +218,7 @@ def test_value_of_a_linear_system_is_found(gain):
         gamma=gamma,
     )
     problem = engine_problem(oracle, n_neighbors="auto")
-    solution = solve_bellman(problem, gain * problem.queries.states[:, None, :], tolerance=1e-10)
+    solution = evaluate(problem, gain * problem.queries.states[:, None, :], tolerance=1e-10)
     value_of_one = -(1 + 0.1 * gain**2) / (1 - gamma * (1 + gain) ** 2)
     # The kernels blur every step by their bandwidths, state and action, like noise that the system does not have.
     blur = value_of_one * 2 * bandwidth**2 * (1 + gamma / (1 - gamma))
@@ -233,7 +231,7 @@ def test_a_far_query_still_has_weights():
     far = dataclasses.replace(oracle, initial_states=np.array([[1e6, -1e6]]))
     for n_neighbors in (None, 8, "auto"):
         problem = engine_problem(far, n_neighbors=n_neighbors)
-        solution = solve_bellman(problem, th.zeros(len(problem.queries), 1, 1, dtype=th.float64))
+        solution = evaluate(problem, th.zeros(len(problem.queries), 1, 1, dtype=th.float64))
         np.testing.assert_allclose(solution.responsibilities.sum(dim=-1), 1.0, atol=1e-12)
         assert np.isfinite(solution.estimated_return)
 
@@ -251,7 +249,7 @@ def test_a_duplicated_point_shares_its_weight():
         returns = []
         for problem in (single, double):
             with th.no_grad():
-                returns.append(solve_bellman(problem, policy.sample(problem.queries.states, None), tolerance=1e-12))
+                returns.append(evaluate(problem, policy.sample(problem.queries.states, None), tolerance=1e-12))
         assert returns[0].estimated_return == pytest.approx(returns[1].estimated_return, rel=1e-8)
         np.testing.assert_allclose(returns[1].q_values, np.tile(returns[0].q_values, 2), rtol=1e-7)
 
@@ -268,7 +266,7 @@ def test_clusters_without_overlap_do_not_mix():
     policy = TinyPolicy(2, 1, stochastic=False)
     problem = engine_problem(both, n_neighbors="auto")
     with th.no_grad():
-        solution = solve_bellman(problem, policy.sample(problem.queries.states, None), tolerance=1e-12)
+        solution = evaluate(problem, policy.sample(problem.queries.states, None), tolerance=1e-12)
     assert float(solution.visitation[len(near.states) :].abs().max()) < 1e-12
     reference = oracles.evaluate(near, policy)
     assert solution.estimated_return == pytest.approx(reference.estimated_return, rel=2e-3)
@@ -280,9 +278,11 @@ def test_warm_start_changes_the_work_and_not_the_answer():
     policy = TinyPolicy(2, 1, stochastic=False)
     with th.no_grad():
         actions = policy.sample(problem.queries.states, None)
-        cold = solve_bellman(problem, actions, tolerance=1e-10)
-        warm = solve_bellman(problem, actions + 1e-4, cold, tolerance=1e-10)
-        again = solve_bellman(problem, actions + 1e-4, tolerance=1e-10)
+        cold = evaluate(problem, actions, tolerance=1e-10)
+        warm_start = WarmStart()
+        warm_start.remember(cold)
+        warm = evaluate(problem, actions + 1e-4, warm_start, tolerance=1e-10)
+        again = evaluate(problem, actions + 1e-4, tolerance=1e-10)
     assert warm.q_solve.n_iterations < cold.q_solve.n_iterations
     np.testing.assert_allclose(warm.q_values, again.q_values, rtol=1e-7)
     np.testing.assert_allclose(warm.visitation, again.visitation, rtol=1e-6, atol=1e-9)
@@ -296,7 +296,7 @@ def test_float32_agrees_with_float64_to_its_precision():
     support = dataclasses.replace(problem.support, **{name: getattr(problem.support, name).float() for name in names})
     with th.no_grad():
         actions = policy.sample(problem.queries.states, None)
-        reference = solve_bellman(problem, actions, tolerance=1e-12)
+        reference = evaluate(problem, actions, tolerance=1e-12)
         single = prepare_problem(
             support,
             problem.rewards.float(),
@@ -306,6 +306,6 @@ def test_float32_agrees_with_float64_to_its_precision():
             oracle.gamma,
             th.as_tensor(oracle.next_state_bandwidth).float(),
         )
-        ours = solve_bellman(single, actions.float(), tolerance=1e-5)
+        ours = evaluate(single, actions.float(), tolerance=1e-5)
     assert ours.q_values.dtype == th.float32
     assert ours.estimated_return == pytest.approx(reference.estimated_return, rel=1e-4)

@@ -9,9 +9,10 @@ from sb3_nopg.errors import SolverError
 from sb3_nopg.solvers.bicgstab import bicgstab
 from sb3_nopg.solvers.dense import dense_lu
 from sb3_nopg.solvers.gmres import gmres
+from sb3_nopg.solvers.history import SolutionHistory
 from sb3_nopg.solvers.solution import LinearMap, Solution
 
-__all__ = ["LinearMap", "Solution", "bicgstab", "dense_lu", "gmres", "solve"]
+__all__ = ["LinearMap", "Solution", "SolutionHistory", "bicgstab", "dense_lu", "gmres", "solve"]
 
 _logger = logging.getLogger(__name__)
 # A dense factorisation of this size takes 2 GB and about a minute on one core.

@@ -35,14 +35,21 @@ class CoarseModel:
         self._correction: th.Tensor | None = None
         self._age = 0
 
-    def refresh_if_old(self, transition: TransitionMatrix, gamma: float) -> None:
-        """Rebuild the coarse model from the current P̂, unless it was rebuilt only a few updates ago."""
-        if self._correction is None or self._age >= _UPDATES_BETWEEN_REFRESHES:
-            coarse_transition = transition.aggregate(self._cell, len(self._size)) / self._size[:, None]
-            identity = th.eye(len(self._size), dtype=self._size.dtype, device=self._size.device)
-            self._correction = th.linalg.inv(identity - gamma * coarse_transition) - identity
-            self._age = 0
+    def build(self, transition: TransitionMatrix, gamma: float) -> None:
+        """Derive the coarse model from the current P̂, unless there is one that is recent enough."""
+        if self._correction is not None:
+            return
+        coarse_transition = transition.aggregate(self._cell, len(self._size)) / self._size[:, None]
+        identity = th.eye(len(self._size), dtype=self._size.dtype, device=self._size.device)
+        # W is Rᵀ divided by the cells' sizes, so R (…) W = R S Rᵀ, and its transpose is R Sᵀ Rᵀ.
+        self._correction = (th.linalg.inv(identity - gamma * coarse_transition) - identity) / self._size
+        self._age = 0
+
+    def grow_older(self) -> None:
+        """Count a policy update; after some, the model is built anew."""
         self._age += 1
+        if self._age >= _UPDATES_BETWEEN_REFRESHES:
+            self._correction = None
 
     def precondition(self, x: th.Tensor) -> th.Tensor:
         """
@@ -50,8 +57,7 @@ class CoarseModel:
         :return: M⁻¹ x, (n,)
         """
         assert self._correction is not None
-        averages = th.zeros_like(self._size).index_add_(0, self._cell, x) / self._size
-        return x + th.mv(self._correction, averages).index_select(0, self._cell)
+        return self._apply(self._correction, x)
 
     def precondition_transposed(self, y: th.Tensor) -> th.Tensor:
         """
@@ -59,8 +65,11 @@ class CoarseModel:
         :return: M⁻ᵀ y, (n,)
         """
         assert self._correction is not None
-        sums = th.zeros_like(self._size).index_add_(0, self._cell, y)
-        return y + (th.mv(self._correction.T, sums) / self._size).index_select(0, self._cell)
+        return self._apply(self._correction.T, y)
+
+    def _apply(self, correction: th.Tensor, x: th.Tensor) -> th.Tensor:
+        sums = th.zeros_like(self._size).index_add_(0, self._cell, x)
+        return th.mv(correction, sums).index_select(0, self._cell).add_(x)
 
 
 def _halve_repeatedly(points: np.ndarray, n_levels: int) -> np.ndarray:
