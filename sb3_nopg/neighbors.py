@@ -5,6 +5,7 @@ The state kernel ψ does not depend on the policy. Between fixed queries and fix
 it matters, and the rest is accounted for: every list knows how much of its kernel mass was left out.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,7 +93,15 @@ def find_neighbors(
         # A tree only bounds the mass beyond its last neighbour. Looking further tightens the bound, so one look past the
         # first success often finds that fewer neighbours are enough.
         if count == limit or (needed is not None and needed <= count // 2):
-            return _keep(squared, indices, log_rest, count if needed is None else needed)
+            lists = _keep(squared, indices, log_rest, count if needed is None else needed)
+            if lists.truncation_error > tolerance * (1 + 1e-6):
+                warnings.warn(
+                    f"The memory limit of n_neighbors='auto' is reached at {count} neighbours, which leave out up to "
+                    f"{lists.truncation_error:.1e} of a state's kernel mass. Narrow the state bandwidth, raise "
+                    "truncation_tolerance, or give n_neighbors as a number.",
+                    stacklevel=2,
+                )
+            return lists
         count = min(2 * count, limit)
 
 
