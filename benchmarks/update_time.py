@@ -13,7 +13,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import argparse
 import json
 import multiprocessing
-import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -158,7 +157,9 @@ def _peak_memory(variant: str, n: int, which: str) -> float:
             model.learn(1, log_interval=None)
         else:
             dense.update()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
 
 
 def growth(sizes: tuple[int, ...]) -> tuple[list[dict[str, Any]], float]:

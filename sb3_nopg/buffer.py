@@ -57,7 +57,28 @@ def check_fits_spaces(dataset: TransitionDataset, observation_space: spaces.Spac
     assert isinstance(action_space, spaces.Box)
     check_width("observations", dataset.observations, "observation_space", observation_space)
     check_width("actions", dataset.actions, "action_space", action_space)
+    if not (action_space.low < action_space.high).all():
+        raise InputError("action_space", f"{action_space} leaves an action no room", "Drop action dimensions without a range")
     check_actions_inside(dataset.actions, action_space)
+
+
+def spaces_of(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
+    """
+    The spaces a data set was given, or the widest that make sense of it: any state, and the range of actions seen.
+
+    :return: observation space, action space
+    """
+    observation_space, action_space = dataset.observation_space, dataset.action_space
+    if observation_space is None:
+        observation_space = spaces.Box(-np.inf, np.inf, (dataset.observation_dim,), dtype=np.float32)
+    if action_space is None:
+        low, high = dataset.actions.min(axis=0), dataset.actions.max(axis=0)
+        if (low == high).any():
+            raise InputError(
+                "actions", "one dimension never changes, so its range is unknown", "Give the data set an action_space"
+            )
+        action_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+    return observation_space, action_space
 
 
 def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
@@ -70,6 +91,8 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
         return buffer.dataset
     if isinstance(buffer, DictReplayBuffer | NStepReplayBuffer):
         raise InputError("replay_buffer", f"{type(buffer).__name__} is not supported", "Use a plain ReplayBuffer")
+    if buffer.size() == 0:
+        raise InputError("replay_buffer", "is empty", "Fill it before learning from it")
     check_box("observation_space", buffer.observation_space)
     check_box("action_space", buffer.action_space)
     assert isinstance(buffer.observation_space, spaces.Box)

@@ -4,12 +4,17 @@ import os
 import pathlib
 import zipfile
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
 
 from sb3_nopg.errors import InputError
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    from sb3_nopg.buffer import FixedReplayBuffer
 
 _FORMAT_VERSION = 1
 _REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
@@ -134,6 +139,28 @@ class TransitionDataset:
                 f"  terminals     {int(self.terminals.sum())}, timeouts {timeouts}",
             ]
         )
+
+    @classmethod
+    def from_replay_buffer(cls, buffer: "ReplayBuffer") -> "TransitionDataset":
+        """
+        Everything that an SB3 replay buffer holds, see :func:`sb3_nopg.buffer.dataset_from_replay_buffer`.
+
+        :param buffer: filled by any off-policy algorithm
+        """
+        # Imported here because the buffer is built on the data set, not the other way round.
+        from sb3_nopg.buffer import dataset_from_replay_buffer
+
+        return dataset_from_replay_buffer(buffer)
+
+    def to_replay_buffer(self, device: str = "auto") -> "FixedReplayBuffer":
+        """
+        A replay buffer with these transitions, for any SB3 off-policy algorithm. Spaces not given are taken from the data.
+
+        :param device: where its samples go
+        """
+        from sb3_nopg.buffer import FixedReplayBuffer, spaces_of
+
+        return FixedReplayBuffer(self, *spaces_of(self), device=device)
 
     def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
         """

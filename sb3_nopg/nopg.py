@@ -19,7 +19,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
 from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, prepare_problem, return_derivative, solve_bellman
-from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces, dataset_from_replay_buffer
+from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces, dataset_from_replay_buffer, spaces_of
 from sb3_nopg.checks import check_settings, check_states
 from sb3_nopg.dataset import TransitionDataset, check_box
 from sb3_nopg.errors import InputError, SolverError
@@ -293,11 +293,18 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             th.as_tensor(data.terminals.copy()).to(self.device),
             initial_states,
             self.gamma,
-            tensor(self.bandwidths.next_state),
+            tensor(self._next_state_spread(data)),
             next_state_noise,
         )
         self._noise = self._draw_action_noise(len(problem.queries), generator)
         return problem
+
+    def _next_state_spread(self, data: TransitionDataset) -> np.ndarray:
+        """Bandwidth of the next-state kernel, zero where a rule had to name one for a dimension that never changes."""
+        assert self.bandwidths is not None
+        constant = np.ptp(data.next_observations, axis=0) == 0.0
+        by_rule = isinstance(self.next_state_bandwidth, str)
+        return np.where(by_rule & constant, 0.0, self.bandwidths.next_state)
 
     def _find_initial_states(self, data: TransitionDataset) -> np.ndarray:
         if self.initial_states is not None:
@@ -497,22 +504,3 @@ class UpdateProgressBar(ProgressBarCallback):
 def _check_dataset(dataset: Any) -> None:
     if not isinstance(dataset, TransitionDataset):
         raise InputError("dataset", f"a {type(dataset).__name__} is given", "Build a sb3_nopg.TransitionDataset from it")
-
-
-def spaces_of(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
-    """
-    The spaces a data set was given, or the widest that make sense of it: any state, and the range of actions seen.
-
-    :return: observation space, action space
-    """
-    observation_space, action_space = dataset.observation_space, dataset.action_space
-    if observation_space is None:
-        observation_space = spaces.Box(-np.inf, np.inf, (dataset.observation_dim,), dtype=np.float32)
-    if action_space is None:
-        low, high = dataset.actions.min(axis=0), dataset.actions.max(axis=0)
-        if (low == high).any():
-            raise InputError(
-                "actions", "one dimension never changes, so its range is unknown", "Give the data set an action_space"
-            )
-        action_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-    return observation_space, action_space
