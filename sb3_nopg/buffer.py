@@ -1,13 +1,18 @@
 """Between our data sets, in the environment's units, and SB3's replay buffers, with actions scaled to [-1, 1]."""
 
+import io
+import pathlib
+import pickle
 from typing import Any, NoReturn
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.save_util import open_path
 
-from sb3_nopg.dataset import TransitionDataset, check_actions_inside, check_box, check_width
+from sb3_nopg.checks import check_spaces
+from sb3_nopg.dataset import TransitionDataset, check_actions_inside, check_width
 from sb3_nopg.errors import InputError
 
 
@@ -51,14 +56,11 @@ class FixedReplayBuffer(ReplayBuffer):
 
 def check_fits_spaces(dataset: TransitionDataset, observation_space: spaces.Space, action_space: spaces.Space) -> None:
     """:raises InputError: unless the data could come from an environment with these spaces"""
-    check_box("observation_space", observation_space)
-    check_box("action_space", action_space)
+    check_spaces(observation_space, action_space)
     assert isinstance(observation_space, spaces.Box)
     assert isinstance(action_space, spaces.Box)
     check_width("observations", dataset.observations, "observation_space", observation_space)
     check_width("actions", dataset.actions, "action_space", action_space)
-    if not (action_space.low < action_space.high).all():
-        raise InputError("action_space", f"{action_space} leaves an action no room", "Drop action dimensions without a range")
     check_actions_inside(dataset.actions, action_space)
 
 
@@ -77,7 +79,11 @@ def spaces_of(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
             raise InputError(
                 "actions", "one dimension never changes, so its range is unknown", "Give the data set an action_space"
             )
-        action_space = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+        # Outwards to the next float32, so that the data lie inside.
+        low32, high32 = low.astype(np.float32), high.astype(np.float32)
+        low32 = np.where(low32 > low, np.nextafter(low32, np.float32(-np.inf)), low32)
+        high32 = np.where(high32 < high, np.nextafter(high32, np.float32(np.inf)), high32)
+        action_space = spaces.Box(low32, high32, dtype=np.float32)
     return observation_space, action_space
 
 
@@ -89,12 +95,11 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
     """
     if isinstance(buffer, FixedReplayBuffer):
         return buffer.dataset
-    if isinstance(buffer, DictReplayBuffer | NStepReplayBuffer):
+    if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, DictReplayBuffer | NStepReplayBuffer):
         raise InputError("replay_buffer", f"{type(buffer).__name__} is not supported", "Use a plain ReplayBuffer")
-    if buffer.size() == 0:
+    if buffer.size() == 0 or (buffer.full and buffer.optimize_memory_usage and buffer.buffer_size == 1):
         raise InputError("replay_buffer", "is empty", "Fill it before learning from it")
-    check_box("observation_space", buffer.observation_space)
-    check_box("action_space", buffer.action_space)
+    check_spaces(buffer.observation_space, buffer.action_space)
     assert isinstance(buffer.observation_space, spaces.Box)
     assert isinstance(buffer.action_space, spaces.Box)
 
@@ -128,3 +133,22 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
         observation_space=buffer.observation_space,
         action_space=buffer.action_space,
     )
+
+
+def read_replay_buffer(path: str | pathlib.Path | io.BufferedIOBase, verbose: int = 0) -> ReplayBuffer:
+    """
+    :param path: file that ``save_replay_buffer`` of any SB3 algorithm wrote
+    :param verbose: for SB3, which says what it opens
+    """
+    try:
+        # Opened here, because SB3 leaves a file that it cannot read open.
+        with open_path(path, "r", verbose, suffix="pkl") as file:
+            buffer = pickle.load(file)
+    # What a damaged or foreign pickle raises depends on the byte it breaks at.
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            str(path), f"not a readable pickle ({error})", "It may be truncated; give a file that save_replay_buffer wrote"
+        ) from error
+    if not isinstance(buffer, ReplayBuffer):
+        raise InputError(str(path), f"holds a {type(buffer).__name__}", "Give a file that save_replay_buffer wrote")
+    return buffer

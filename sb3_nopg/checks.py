@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
-from sb3_nopg.dataset import check_finite
+from sb3_nopg.dataset import check_box, check_finite, regular_array
 from sb3_nopg.errors import InputError
 from sb3_nopg.neighbors import check_neighbor_count
 
@@ -16,7 +17,8 @@ def check_settings(settings: Any) -> None:
     """
     _check_number("gamma", settings.gamma, 0.0, 1.0, low_included=True)
     if not callable(settings.learning_rate):
-        _check_number("learning_rate", settings.learning_rate, 0.0, np.inf)
+        # Beyond this, torch cannot even write a step in float32.
+        _check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
     _check_number("truncation_tolerance", settings.truncation_tolerance, 0.0, 1.0)
     _check_number("solver_tolerance", settings.solver_tolerance, 0.0, 1.0)
     if settings.kl_bound is not None:
@@ -32,6 +34,17 @@ def check_settings(settings: Any) -> None:
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
 
 
+def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
+    """:raises InputError: unless both are Boxes of vectors, and actions have a finite range"""
+    check_box("observation_space", observation_space)
+    check_box("action_space", action_space)
+    assert isinstance(action_space, spaces.Box)
+    if not np.isfinite([action_space.low, action_space.high]).all():
+        raise InputError("action_space", f"{action_space} has no bounds", "Give the actions a finite range")
+    if not (action_space.low < action_space.high).all():
+        raise InputError("action_space", f"{action_space} leaves an action no room", "Drop action dimensions without a range")
+
+
 def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:
     """
     :param name: what to call them in an error
@@ -39,7 +52,7 @@ def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:
     :param observation_dim: d_s
     :return: (m, d_s)
     """
-    states = np.asarray(given)
+    states = regular_array(name, given)
     if states.dtype.kind not in "fiu":
         raise InputError(name, f"dtype {states.dtype} is not numeric", "Give states as observations, (m, d_s)")
     if states.size == 0:
@@ -54,7 +67,7 @@ def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:
 def _check_number(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
     bracket = "[" if low_included else "("
     fix = f"Give a number in {bracket}{low:g}, {high:g})"
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputError(name, f"{value!r} is not a number", fix)
     if not (low < value < high or (low_included and value == low)):
         raise InputError(name, f"{value} is out of range", fix)

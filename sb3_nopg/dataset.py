@@ -3,6 +3,7 @@
 import os
 import pathlib
 import zipfile
+import zlib
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,10 @@ class TransitionDataset:
         if self.action_space is not None:
             check_actions_inside(self.actions, self.action_space)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and unpickled data go through the constructor: NumPy forgets that an array was read-only.
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
     def __len__(self) -> int:
         return len(self.observations)
 
@@ -194,11 +199,14 @@ class TransitionDataset:
 
         :param path: file to read
         """
-        source = pathlib.Path(path) if pathlib.Path(path).exists() else _with_suffix(path)
+        source = pathlib.Path(path)
+        if not source.is_file() and _with_suffix(path).is_file():
+            source = _with_suffix(path)
         if not source.exists():
             raise FileNotFoundError(f"No data set at {path}")
         try:
-            with np.load(source, allow_pickle=False) as archive:
+            # Opened here, because np.load leaves a file that it cannot read open.
+            with open(source, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except (
             OSError,
@@ -207,8 +215,10 @@ class TransitionDataset:
             AttributeError,
             TypeError,
             KeyError,
+            NotImplementedError,
+            RuntimeError,
             zipfile.BadZipFile,
-            zipfile.error,
+            zlib.error,
         ) as error:
             raise InputError(
                 str(path), f"not a readable .npz ({error})", "The file may be truncated or of another kind"
@@ -218,14 +228,18 @@ class TransitionDataset:
             raise InputError(
                 str(path), f"not a transition data set, without {', '.join(missing)}", f"It needs {', '.join(_REQUIRED)}"
             )
-        if int(arrays.get("format_version", 0)) > _FORMAT_VERSION:
+        version = arrays.get("format_version", np.array(0))
+        if version.shape != () or version.dtype.kind not in "iu" or version > _FORMAT_VERSION:
             raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
         values: dict[str, Any] = {field.name: arrays.get(field.name) for field in fields(cls) if field.name not in _SPACES}
         for name in _SPACES:
-            if f"{name}_low" in arrays:
-                values[name] = spaces.Box(
-                    arrays[f"{name}_low"], arrays[f"{name}_high"], dtype=arrays[f"{name}_low"].dtype.type
-                )
+            if not {f"{name}_low", f"{name}_high"} & set(arrays):
+                continue
+            try:
+                low, high = arrays[f"{name}_low"], arrays[f"{name}_high"]
+                values[name] = spaces.Box(low, high, dtype=low.dtype.type)
+            except (KeyError, TypeError, ValueError) as error:
+                raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error
         return cls(**values)
 
 
@@ -234,12 +248,17 @@ def _with_suffix(path: str | os.PathLike[str]) -> pathlib.Path:
     return target if target.suffix == ".npz" else target.with_name(target.name + ".npz")
 
 
-def _real_array(name: str, value: Any, ndim: int) -> np.ndarray:
-    """A copy with real, finite entries: float32 stays float32, everything else becomes float64."""
+def regular_array(name: str, value: Any) -> np.ndarray:
+    """:raises InputError: where rows differ in length"""
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except ValueError as error:
         raise InputError(name, f"not a regular array ({error})", "All rows must have the same length") from error
+
+
+def _real_array(name: str, value: Any, ndim: int) -> np.ndarray:
+    """A copy with real, finite entries: float32 stays float32, everything else becomes float64."""
+    array = regular_array(name, value)
     if array.dtype.kind not in "fiu":
         raise InputError(name, f"dtype {array.dtype} is not numeric", "Convert it to floating-point numbers")
     if array.ndim != ndim:
@@ -253,7 +272,7 @@ def _real_array(name: str, value: Any, ndim: int) -> np.ndarray:
 
 def check_finite(name: str, array: np.ndarray) -> None:
     """:raises InputError: naming the first row that holds NaN or infinity"""
-    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    bad = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if bad.any():
         raise InputError(
             name,
@@ -263,7 +282,7 @@ def check_finite(name: str, array: np.ndarray) -> None:
 
 
 def _flags(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
+    array = regular_array(name, value)
     if array.ndim != 1:
         raise InputError(name, f"shape {array.shape} where (n,) is expected", "Give one flag for each transition")
     if array.dtype.kind not in "biuf" or not np.isin(array, (0, 1)).all():
@@ -272,7 +291,7 @@ def _flags(name: str, value: Any) -> np.ndarray:
 
 
 def _labels(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
+    array = regular_array(name, value)
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise InputError(name, f"dtype {array.dtype}, shape {array.shape}", "Give one whole number for each transition")
     return array.astype(np.int64)

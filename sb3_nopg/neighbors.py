@@ -179,7 +179,7 @@ def _keep(squared: th.Tensor, indices: th.Tensor, log_rest: th.Tensor, count: in
 
 def check_neighbor_count(n_neighbors: NeighborCount) -> None:
     """:raises InputError: unless it is a positive count, ``"auto"`` or None"""
-    if n_neighbors is None or n_neighbors == "auto":
+    if n_neighbors is None or (isinstance(n_neighbors, str) and n_neighbors == "auto"):
         return
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer) or n_neighbors < 1:
         raise InputError(

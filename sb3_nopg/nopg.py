@@ -10,21 +10,27 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, ProgressBarCallback
+from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, prepare_problem, return_derivative, solve_bellman
-from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces, dataset_from_replay_buffer, spaces_of
-from sb3_nopg.checks import check_settings, check_states
-from sb3_nopg.dataset import TransitionDataset, check_box
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
+from sb3_nopg.buffer import (
+    FixedReplayBuffer,
+    check_fits_spaces,
+    dataset_from_replay_buffer,
+    read_replay_buffer,
+    spaces_of,
+)
+from sb3_nopg.callbacks import UpdateProgressBar
+from sb3_nopg.checks import check_settings, check_spaces, check_states
+from sb3_nopg.dataset import TransitionDataset, regular_array
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.neighbors import NeighborCount
-from sb3_nopg.offline_env import offline_vec_env
+from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
@@ -32,8 +38,8 @@ from sb3_nopg.policies import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.preparation import build_problem, find_initial_states
 from sb3_nopg.queries import PolicyQueries
-from sb3_nopg.support import Support
 from sb3_nopg.threads import threads_for
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
@@ -127,7 +133,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     ):
         self.variant = variant or self.default_variant
         self.dataset = dataset
-        self.initial_states = initial_states
+        self.initial_states = None if initial_states is None else regular_array("initial_states", initial_states).copy()
         self.state_bandwidth = state_bandwidth
         self.action_bandwidth = action_bandwidth
         self.next_state_bandwidth = next_state_bandwidth
@@ -147,6 +153,12 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         self.final_std_scale = final_std_scale
         self.learning_rate, self.gamma = learning_rate, gamma
         check_settings(self)
+        if not isinstance(policy, str) and not (isinstance(policy, type) and issubclass(policy, NOPGPolicy)):
+            raise InputError("policy", f"{policy!r} is no NOPGPolicy", "Give a name or a subclass of sb3_nopg.NOPGPolicy")
+        if env is not None:
+            # Before SB3 looks at it, which would advise policies that we do not have.
+            env = maybe_make_env(env, verbose)
+            check_spaces(env.observation_space, env.action_space)
 
         super().__init__(
             policy,
@@ -198,8 +210,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             _check_dataset(self.dataset)
             self.observation_space, self.action_space = spaces_of(self.dataset)
             self.n_envs = 1
-        check_box("observation_space", self.observation_space)
-        check_box("action_space", self.action_space)
+        check_spaces(self.observation_space, self.action_space)
         if self._vec_normalize_env is not None:
             raise InputError(
                 "env",
@@ -217,7 +228,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         check_fits_spaces(dataset, self.observation_space, self.action_space)
         if self.initial_states is not None:
             check_states("initial_states", self.initial_states, dataset.observation_dim)
-        elif dataset.episode_starts is None and self.env is None:
+        elif dataset.episode_starts is None and (self.env is None or isinstance(self.env, OfflineVecEnv)):
             raise InputError(
                 "initial_states",
                 "neither given nor told by the data",
@@ -234,7 +245,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             action_factor=self.action_bandwidth_factor,
             next_state_factor=self.next_state_bandwidth_factor,
         )
-        if isinstance(self.n_neighbors, int) and self.n_neighbors > len(dataset):
+        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
             warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         if self.normalize_observations:
@@ -251,10 +262,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         :param path: file that ``save_replay_buffer`` wrote
         :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
         """
-        buffer = load_from_pkl(path, self.verbose)
-        if not isinstance(buffer, ReplayBuffer):
-            raise InputError(str(path), f"holds a {type(buffer).__name__}", "Give a file that save_replay_buffer wrote")
-        self.set_dataset(dataset_from_replay_buffer(buffer))
+        self.set_dataset(dataset_from_replay_buffer(read_replay_buffer(path, self.verbose)))
 
     def prepared_problem(self) -> BellmanProblem:
         """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
@@ -265,57 +273,25 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def _prepare(self) -> BellmanProblem:
         if self.dataset is None or self.bandwidths is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
-        data, dtype = self.dataset, getattr(th, self.precision)
-
-        def tensor(array: np.ndarray) -> th.Tensor:
-            return th.tensor(array).to(self.device, dtype)
-
-        initial_states = tensor(self._find_initial_states(data))
-        generator = self._noise_generator()
-        next_state_noise = None
+        dtype, generator, next_state_noise = getattr(th, self.precision), self._noise_generator(), None
         if self.n_next_state_samples > 1:
-            shape = (len(data), self.n_next_state_samples, data.observation_dim)
+            shape = (len(self.dataset), self.n_next_state_samples, self.dataset.observation_dim)
             next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
-        support = Support(
-            observations=tensor(data.observations),
-            actions=tensor(data.actions),
-            state_bandwidth=tensor(self.bandwidths.state),
-            action_bandwidth=tensor(self.bandwidths.action),
+        problem = build_problem(
+            self.dataset,
+            self.bandwidths,
+            find_initial_states(self.initial_states, self.dataset, self.env, self.seed),
+            self.gamma,
+            next_state_noise,
+            dtype,
+            self.device,
             n_neighbors=self.n_neighbors,
             truncation_tolerance=self.truncation_tolerance,
             keep_largest=self.keep_largest,
             kl_bound=self.kl_bound,
         )
-        problem = prepare_problem(
-            support,
-            tensor(data.rewards),
-            tensor(data.next_observations),
-            th.as_tensor(data.terminals.copy()).to(self.device),
-            initial_states,
-            self.gamma,
-            tensor(self._next_state_spread(data)),
-            next_state_noise,
-        )
         self._noise = self._draw_action_noise(len(problem.queries), generator)
         return problem
-
-    def _next_state_spread(self, data: TransitionDataset) -> np.ndarray:
-        """Bandwidth of the next-state kernel, zero where a rule had to name one for a dimension that never changes."""
-        assert self.bandwidths is not None
-        constant = np.ptp(data.next_observations, axis=0) == 0.0
-        by_rule = isinstance(self.next_state_bandwidth, str)
-        return np.where(by_rule & constant, 0.0, self.bandwidths.next_state)
-
-    def _find_initial_states(self, data: TransitionDataset) -> np.ndarray:
-        if self.initial_states is not None:
-            return check_states("initial_states", self.initial_states, data.observation_dim)
-        starts = data.episode_starts
-        if starts is not None:
-            return data.observations[starts]
-        assert self.env is not None
-        if self.seed is not None:
-            self.env.seed(self.seed)
-        return np.concatenate([np.asarray(self.env.reset()) for _ in range(-(-16 // self.env.num_envs))])
 
     def _noise_generator(self) -> th.Generator:
         # On the CPU, whatever the device: every device gets the same draws.
@@ -356,9 +332,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def _update_policy(self) -> None:
         problem = self.prepared_problem()
         clock = [time.perf_counter()]
-        actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
-        if not bool(actions.isfinite().all()):
-            raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+        actions = self._policy_actions(problem)
         clock.append(time.perf_counter())
         with th.no_grad():
             weights = problem.support.weights(problem.queries, actions)
@@ -376,6 +350,12 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         self._warm_start.remember(solution)
         problem.coarse_model.grow_older()
         self._record(solution, clock)
+
+    def _policy_actions(self, problem: BellmanProblem) -> th.Tensor:
+        actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
+        if not bool(actions.isfinite().all()):
+            raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+        return actions
 
     def _record(self, solution: BellmanSolution, clock: list[float]) -> None:
         gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
@@ -444,6 +424,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
                 break
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
+        # The last update may have been the one too many.
+        self._policy_actions(self.prepared_problem())
         callback.on_training_end()
         del new_obs, dones, infos
         return self
@@ -491,14 +473,6 @@ class NOPGS(NOPG):
     """NOPG with a stochastic policy."""
 
     default_variant = "S"
-
-
-class UpdateProgressBar(ProgressBarCallback):
-    """Counts policy updates, where SB3's own counts steps of the environments."""
-
-    def _on_step(self) -> bool:
-        self.pbar.update(1)
-        return True
 
 
 def _check_dataset(dataset: Any) -> None:

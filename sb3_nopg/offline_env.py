@@ -30,6 +30,10 @@ class OfflineEnv(gym.Env):
         raise RuntimeError("This model learns from a fixed data set and has no environment. Use set_env() to give it one.")
 
 
+class OfflineVecEnv(DummyVecEnv):
+    """Stand-ins only: there is no environment behind them."""
+
+
 def offline_vec_env(
     observation_space: spaces.Space, action_space: spaces.Space, observation: np.ndarray, n_envs: int = 1
 ) -> VecEnv:
@@ -40,4 +44,4 @@ def offline_vec_env(
     :param n_envs: how many environments to stand in for
     """
     # Wrapped like any environment SB3 makes itself, so that callbacks see the types they expect.
-    return DummyVecEnv([lambda: Monitor(OfflineEnv(observation_space, action_space, observation))] * n_envs)
+    return OfflineVecEnv([lambda: Monitor(OfflineEnv(observation_space, action_space, observation))] * n_envs)

@@ -14,6 +14,14 @@ from torch import nn
 from sb3_nopg.errors import InputError
 
 
+def _numbers(name: str, value: Any, fix: str) -> np.ndarray:
+    """:raises InputError: unless the value is made of numbers"""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(name, f"does not hold numbers ({error})", fix) from error
+
+
 class NOPGPolicy(BasePolicy):
     """
     What the algorithm asks of a policy: actions at many states, as a differentiable function of its parameters.
@@ -174,7 +182,7 @@ class GaussianMlpPolicy(DeterministicMlpPolicy):
 
     def __init__(self, *args: Any, max_std: float = 0.5, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        if not (np.isfinite(max_std) and max_std > 0):
+        if not (isinstance(max_std, int | float) and np.isfinite(max_std) and max_std > 0):
             raise InputError("max_std", f"{max_std} is not a positive number", "Give a share of half the action range")
         self.max_std = max_std
 
@@ -209,7 +217,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
     ):
         super().__init__(observation_space, action_space, **kwargs)
         shape = (action_space.shape[0], observation_space.shape[0])
-        gain = np.zeros(shape) if initial_gain is None else np.asarray(initial_gain, dtype=np.float64)
+        gain = np.zeros(shape) if initial_gain is None else _numbers("initial_gain", initial_gain, "Give K with a = K s")
         if gain.shape != shape or not np.isfinite(gain).all():
             raise InputError(
                 "initial_gain", f"shape {gain.shape} where {shape} finite numbers are expected", "Give K with a = K s"
@@ -246,7 +254,11 @@ class GaussianLinearPolicy(DeterministicLinearPolicy):
 
     def __init__(self, *args: Any, std: Any = 0.1, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        values = np.broadcast_to(np.asarray(std, dtype=np.float64), self.action_space.shape)
+        fix = "Give the size of the noise in the environment's units, one number or one for each action"
+        values = _numbers("std", std, fix)
+        if values.shape not in ((), self.action_space.shape):
+            raise InputError("std", f"shape {values.shape} where the actions have {self.action_space.shape}", fix)
+        values = np.broadcast_to(values, self.action_space.shape)
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise InputError("std", f"{std} is not positive", "Give the size of the noise in the environment's units")
         self.std = std

@@ -24,6 +24,8 @@ class PolicyQueries:
 
         _warm_start: WarmStart
 
+        def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
+
         def prepared_problem(self) -> BellmanProblem: ...
         def action_noise_for(self, n_queries: int) -> th.Tensor | None: ...
         @property
@@ -32,7 +34,7 @@ class PolicyQueries:
     def _solution(self) -> tuple[BellmanProblem, BellmanSolution, th.Tensor]:
         """The equation, its solution, and the policy's actions at the queries, which carry the graph to the parameters."""
         problem = self.prepared_problem()
-        actions = self.policy.sample_actions(problem.queries.states, self.training_noise).to(problem.rewards.dtype)
+        actions = self._policy_actions(problem)
         tolerance = _TOLERANCE[problem.rewards.dtype]
         with th.no_grad():
             solution = solve_bellman(problem, problem.support.weights(problem.queries, actions), self._warm_start, tolerance)

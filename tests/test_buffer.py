@@ -9,7 +9,6 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_nopg import NOPG, FixedReplayBuffer, InputError, TransitionDataset
-from sb3_nopg.buffer import dataset_from_replay_buffer
 
 ARRAYS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts", "episode_ids")
 OBSERVATION_SPACE = spaces.Box(-1e6, 1e6, (3,), dtype=np.float32)
@@ -109,6 +108,26 @@ def test_actions_are_scaled_as_sb3s_policies_scale_them():
     np.testing.assert_allclose(fixed_buffer(dataset).actions[:, 0], model.policy.scale_action(dataset.actions), atol=1e-6)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_data_set_gives_a_buffer_for_its_own_spaces(device):
+    dataset = make_dataset(observation_space=OBSERVATION_SPACE, action_space=ACTION_SPACE)
+    buffer = dataset.to_replay_buffer(device)
+    assert isinstance(buffer, FixedReplayBuffer)
+    assert buffer.dataset is dataset
+    assert (buffer.observation_space, buffer.action_space) == (OBSERVATION_SPACE, ACTION_SPACE)
+    assert buffer.sample(2).rewards.device.type == device
+    np.testing.assert_array_equal(buffer.actions, fixed_buffer(dataset).actions)
+
+
+def test_without_spaces_the_range_of_the_actions_is_scaled_to_one():
+    dataset = make_dataset()
+    buffer = dataset.to_replay_buffer("cpu")
+    np.testing.assert_allclose(buffer.actions.min(axis=(0, 1)), -1.0, atol=1e-6)
+    np.testing.assert_allclose(buffer.actions.max(axis=(0, 1)), 1.0, atol=1e-6)
+    np.testing.assert_allclose(buffer.action_space.low, dataset.actions.min(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(buffer.action_space.high, dataset.actions.max(axis=0), rtol=1e-6)
+
+
 def test_it_knows_its_size():
     buffer = fixed_buffer(make_dataset(n=20))
     assert (buffer.size(), buffer.buffer_size, buffer.full, buffer.n_envs) == (20, 20, True, 1)
@@ -161,7 +180,7 @@ def test_a_buffer_for_spaces_that_do_not_fit_is_refused(observation_space, actio
 
 def test_a_data_set_survives_its_buffer_exactly():
     dataset = make_dataset()
-    assert dataset_from_replay_buffer(fixed_buffer(dataset)) is dataset
+    assert TransitionDataset.from_replay_buffer(fixed_buffer(dataset)) is dataset
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -178,7 +197,7 @@ def test_what_a_fixed_buffer_stores_converts_back_like_any_buffers_content(seed)
     plain = ReplayBuffer(len(dataset), OBSERVATION_SPACE, ACTION_SPACE, "cpu")
     for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts", "full"):
         setattr(plain, name, getattr(fixed, name))
-    back = dataset_from_replay_buffer(plain)
+    back = TransitionDataset.from_replay_buffer(plain)
     for name in ("observations", "actions", "rewards", "next_observations"):
         np.testing.assert_allclose(getattr(back, name), getattr(dataset, name), rtol=1e-5, atol=1e-6)
     for name in ("terminals", "timeouts", "episode_ids"):
@@ -250,7 +269,7 @@ def assert_same_episodes(ids, expected_ids):
 def test_a_buffer_filled_by_hand_gives_every_row_it_still_holds(n_envs, n_steps):
     buffer = empty_buffer(30, n_envs)
     recording = Recording(buffer, n_steps)
-    dataset = dataset_from_replay_buffer(buffer)
+    dataset = TransitionDataset.from_replay_buffer(buffer)
     expected = recording.last(min(n_steps, 30))
     assert len(dataset) == min(n_steps, 30) * n_envs
     for name in ("observations", "rewards", "next_observations", "actions"):
@@ -272,14 +291,14 @@ def test_wrapped_buffers_of_these_tests_have_really_wrapped():
 def test_the_spaces_come_along():
     buffer = empty_buffer(30, 2)
     Recording(buffer, 20)
-    dataset = dataset_from_replay_buffer(buffer)
+    dataset = TransitionDataset.from_replay_buffer(buffer)
     assert (dataset.observation_space, dataset.action_space) == (OBSERVATION_SPACE, ACTION_SPACE)
 
 
 def test_the_data_set_does_not_change_with_the_buffer():
     buffer = empty_buffer(30, 2)
     Recording(buffer, 40)
-    dataset = dataset_from_replay_buffer(buffer)
+    dataset = TransitionDataset.from_replay_buffer(buffer)
     before = {name: getattr(dataset, name).copy() for name in ARRAYS}
     Recording(buffer, 11, seed=1)
     buffer.observations[:] = 0
@@ -291,7 +310,7 @@ def test_episodes_of_different_environments_are_never_joined():
     """The last episode of one environment is still running where the record of the next one begins."""
     buffer = empty_buffer(10, 3)
     Recording(buffer, 2)
-    dataset = dataset_from_replay_buffer(buffer)
+    dataset = TransitionDataset.from_replay_buffer(buffer)
     assert dataset.episode_starts.tolist() == [0, 2, 4]
 
 
@@ -300,7 +319,7 @@ def test_episodes_of_different_environments_are_never_joined():
 def test_a_memory_saving_buffer_gives_its_rows_except_the_one_it_has_overwritten(n_envs, n_steps):
     buffer = empty_buffer(30, n_envs, optimize_memory_usage=True, handle_timeout_termination=False)
     recording = Recording(buffer, n_steps, time_limits=False)
-    dataset = dataset_from_replay_buffer(buffer)
+    dataset = TransitionDataset.from_replay_buffer(buffer)
     expected = recording.last(n_steps if n_steps < 30 else 29)
     assert len(dataset) == len(expected["rewards"])
     for name in ("observations", "rewards", "actions"):
@@ -318,14 +337,24 @@ def test_a_memory_saving_buffer_gives_its_rows_except_the_one_it_has_overwritten
 def test_an_empty_buffer_is_refused(n_envs, memory_saving):
     buffer = empty_buffer(10, n_envs, optimize_memory_usage=memory_saving, handle_timeout_termination=not memory_saving)
     with pytest.raises(InputError, match=r"replay_buffer|observations"):
-        dataset_from_replay_buffer(buffer)
+        TransitionDataset.from_replay_buffer(buffer)
 
 
-def test_a_buffer_with_one_transition_is_refused():
-    buffer = empty_buffer(10, 1)
+@pytest.mark.parametrize(
+    ("capacity", "kwargs"),
+    [
+        (10, {}),
+        (1, {}),
+        # Full, and its only state overwritten by the one that followed: nothing is left.
+        (1, {"optimize_memory_usage": True, "handle_timeout_termination": False}),
+    ],
+    ids=["roomy", "full", "memory-saving"],
+)
+def test_a_buffer_with_one_transition_is_refused(capacity, kwargs):
+    buffer = empty_buffer(capacity, 1, **kwargs)
     Recording(buffer, 1)
-    with pytest.raises(InputError, match="two"):
-        dataset_from_replay_buffer(buffer)
+    with pytest.raises(InputError, match=r"replay_buffer|two"):
+        TransitionDataset.from_replay_buffer(buffer)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +369,7 @@ def test_a_buffer_with_one_transition_is_refused():
 )
 def test_buffers_of_other_kinds_are_refused(make):
     with pytest.raises(InputError, match=r"replay_buffer|observation_space|action_space"):
-        dataset_from_replay_buffer(make())
+        TransitionDataset.from_replay_buffer(make())
 
 
 # --- from buffers that SB3's algorithms filled
@@ -378,7 +407,7 @@ def assert_obeys_the_pendulum(dataset):
 
 
 def test_a_buffer_filled_by_td3_obeys_the_pendulums_equations(td3):
-    dataset = dataset_from_replay_buffer(td3.replay_buffer)
+    dataset = TransitionDataset.from_replay_buffer(td3.replay_buffer)
     assert len(dataset) == 600
     assert_obeys_the_pendulum(dataset)
     # Torques in the environment's units: not scaled to [-1, 1].
@@ -389,7 +418,7 @@ def test_a_buffer_filled_by_td3_obeys_the_pendulums_equations(td3):
 
 
 def test_within_an_episode_each_state_is_where_the_step_before_arrived(td3):
-    dataset = dataset_from_replay_buffer(td3.replay_buffer)
+    dataset = TransitionDataset.from_replay_buffer(td3.replay_buffer)
     same_episode = np.diff(dataset.episode_ids) == 0
     np.testing.assert_array_equal(dataset.observations[1:][same_episode], dataset.next_observations[:-1][same_episode])
     assert same_episode.sum() == 600 - 4
@@ -398,7 +427,7 @@ def test_within_an_episode_each_state_is_where_the_step_before_arrived(td3):
 def test_a_buffer_filled_by_sac_that_wrapped_around_obeys_the_pendulums_equations(wrapped_sac):
     assert wrapped_sac.replay_buffer.full
     assert wrapped_sac.replay_buffer.pos == 50
-    dataset = dataset_from_replay_buffer(wrapped_sac.replay_buffer)
+    dataset = TransitionDataset.from_replay_buffer(wrapped_sac.replay_buffer)
     assert len(dataset) == 600
     assert_obeys_the_pendulum(dataset)
     assert np.flatnonzero(dataset.timeouts).tolist() == [149, 449]
@@ -433,7 +462,7 @@ def parameters_of(model):
 
 
 def attach_by_set_dataset(model, td3, tmp_path):
-    model.set_dataset(dataset_from_replay_buffer(td3.replay_buffer))
+    model.set_dataset(TransitionDataset.from_replay_buffer(td3.replay_buffer))
 
 
 def attach_td3s_pickle(model, td3, tmp_path):
@@ -451,7 +480,7 @@ def test_a_model_built_without_data_learns_once_it_has_some(tmp_path, td3, attac
     model.learn(2)
     assert not th.equal(parameters_of(model), before)
     assert isinstance(model.replay_buffer, FixedReplayBuffer)
-    expected = dataset_from_replay_buffer(td3.replay_buffer)
+    expected = TransitionDataset.from_replay_buffer(td3.replay_buffer)
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(model.dataset, name), getattr(expected, name))
 
@@ -474,7 +503,7 @@ def test_td3_can_take_over_our_buffer(tmp_path):
         tmp_path / "ours.pkl"
     )
     model = TD3("MlpPolicy", "Pendulum-v1", device="cpu", policy_kwargs={"net_arch": [8]}, seed=0)
-    model._setup_learn(1)
+    model.learn(0)
     model.load_replay_buffer(tmp_path / "ours.pkl")
     before = th.cat([parameter.detach().flatten().clone() for parameter in model.critic.parameters()])
     model.train(gradient_steps=2, batch_size=16)

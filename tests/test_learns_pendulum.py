@@ -1,11 +1,11 @@
 """The paper's first experiment: from a grid of 800 transitions to a swing-up."""
 
 import gymnasium as gym
-import nopg_envs
 import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
 
+import nopg_envs
 from sb3_nopg import NOPG, TransitionDataset
 
 HANGING = np.array([-1.0, 0.0, 0.0])

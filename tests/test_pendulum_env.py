@@ -68,7 +68,7 @@ def test_start_given_is_copied(env: gym.Env):
     [(1.0,), (1.0, 2.0, 3.0), 1.0, None, (np.nan, 0.0), (0.0, np.inf), (0.0, 8.1), (0.0, -9.0), [[0.0, 0.0]], "hanging"],
 )
 def test_bad_start_is_refused(env: gym.Env, state):
-    with pytest.raises(ValueError, match="state|float"):
+    with pytest.raises(ValueError, match=r"state|float"):
         env.reset(options={"state": state})
 
 
@@ -126,7 +126,7 @@ def test_grid_has_one_transition_for_each_point(env: gym.Env, levels):
     }
     assert not arrays["terminals"].any()
     points = np.column_stack([arrays["observations"], arrays["actions"]])
-    # -π and π are one place: their observations coincide, so only the torques tell a point of the one from the other.
+    # Both ends of the angle's range are one place, so their observations coincide.
     n_angles = levels[0] - 1 if levels[0] > 1 else 1
     assert len(np.unique(points.round(5), axis=0)) == n_angles * levels[1] * levels[2]
 

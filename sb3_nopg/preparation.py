@@ -1,0 +1,82 @@
+"""From a data set in NumPy to a Bellman equation on the device, ready to be solved."""
+
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_nopg.bandwidth import Bandwidths
+from sb3_nopg.bellman import BellmanProblem, prepare_problem
+from sb3_nopg.checks import check_states
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.support import Support
+
+_N_RESETS = 16
+
+
+def build_problem(
+    data: TransitionDataset,
+    bandwidths: Bandwidths,
+    initial_states: np.ndarray,
+    gamma: float,
+    next_state_noise: th.Tensor | None,
+    dtype: th.dtype,
+    device: th.device,
+    **support_settings: Any,
+) -> BellmanProblem:
+    """
+    :param data: the transitions
+    :param bandwidths: of the three kernels
+    :param initial_states: (n₀, d_s)
+    :param gamma: discount
+    :param next_state_noise: standard normal draws, (n, N, d_s); None for the kernel's mean
+    :param dtype: of all computations
+    :param device: of all computations
+    :param support_settings: of :class:`sb3_nopg.support.Support`
+    """
+
+    def tensor(array: np.ndarray) -> th.Tensor:
+        return th.tensor(array).to(device, dtype)
+
+    support = Support(
+        observations=tensor(data.observations),
+        actions=tensor(data.actions),
+        state_bandwidth=tensor(bandwidths.state),
+        action_bandwidth=tensor(bandwidths.action),
+        **support_settings,
+    )
+    # A dimension that never changes has a bandwidth only for form's sake: noise there would show the policy states that
+    # cannot be.
+    constant = np.ptp(data.next_observations, axis=0) == 0.0
+    return prepare_problem(
+        support,
+        tensor(data.rewards),
+        tensor(data.next_observations),
+        th.tensor(data.terminals).to(device),
+        tensor(initial_states),
+        gamma,
+        tensor(np.where(constant, 0.0, bandwidths.next_state)),
+        next_state_noise,
+    )
+
+
+def find_initial_states(given: np.ndarray | None, data: TransitionDataset, env: VecEnv | None, seed: int | None) -> np.ndarray:
+    """
+    Where the task starts: as given, or as the data's episodes start, or as the environment does.
+
+    :param given: (n₀, d_s)
+    :param data: the transitions
+    :param env: reset only if neither of the others tells
+    :param seed: for those resets
+    :return: (n₀, d_s)
+    """
+    if given is not None:
+        return check_states("initial_states", given, data.observation_dim)
+    if data.episode_starts is not None:
+        return data.observations[data.episode_starts]
+    assert env is not None
+    if seed is not None:
+        env.seed(seed)
+    n_rounds = -(-_N_RESETS // env.num_envs)
+    return np.concatenate([np.asarray(env.reset()) for _ in range(n_rounds)])
