@@ -3,6 +3,7 @@
 import io
 import pathlib
 import pickle
+import warnings
 from typing import Any, NoReturn
 
 import numpy as np
@@ -103,6 +104,12 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
     assert isinstance(buffer.observation_space, spaces.Box)
     assert isinstance(buffer.action_space, spaces.Box)
 
+    if not buffer.handle_timeout_termination and buffer.dones.any():
+        warnings.warn(
+            "This replay buffer did not record time limits: episodes that one of them cut will count as truly ended. "
+            "Set `terminals` and `timeouts` yourself if there was one.",
+            stacklevel=2,
+        )
     # Oldest first. With optimize_memory_usage a full buffer has overwritten the state at `pos`, so that row is lost.
     rows = np.arange(buffer.size())
     if buffer.full:

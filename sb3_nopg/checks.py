@@ -28,8 +28,8 @@ def check_settings(settings: Any) -> None:
     for name in ("n_action_samples", "n_next_state_samples", "keep_largest", "resample_interval"):
         _check_count(name, getattr(settings, name), optional=name in ("keep_largest", "resample_interval"))
     check_neighbor_count(settings.n_neighbors)
-    if settings.variant not in ("D", "S"):
-        raise InputError("variant", f"{settings.variant!r} is unknown", 'Give "D" (deterministic) or "S" (stochastic)')
+    if settings.variant not in settings.variants:
+        raise InputError("variant", f"{settings.variant!r} is no variant of this class", f"Use one of {settings.variants}")
     if settings.precision not in ("float32", "float64"):
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
 

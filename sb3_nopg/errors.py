@@ -11,7 +11,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, field: str, problem: str, fix: str):
-        super().__init__(f"{field}: {problem}. {fix}.")
+        super().__init__(f"{field}: {problem}. {fix.rstrip('.')}.")
         self.field = field
 
 

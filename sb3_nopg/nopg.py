@@ -92,7 +92,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     policy: NOPGPolicy
     observation_space: spaces.Box
     action_space: spaces.Box
-    default_variant: ClassVar[str] = "D"
+    # The first is the default.
+    variants: ClassVar[tuple[str, ...]] = ("D", "S")
     policies_by_variant: ClassVar[dict[str, dict[str, type[BasePolicy]]]] = {
         "D": {"MlpPolicy": DeterministicMlpPolicy, "LinearPolicy": DeterministicLinearPolicy},
         "S": {"MlpPolicy": GaussianMlpPolicy, "LinearPolicy": GaussianLinearPolicy},
@@ -131,7 +132,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         normalize_observations: bool = True,
         final_std_scale: float | None = None,
     ):
-        self.variant = variant or self.default_variant
+        self.variant = self.variants[0] if variant is None else variant
         self.dataset = dataset
         self.initial_states = None if initial_states is None else regular_array("initial_states", initial_states).copy()
         self.state_bandwidth = state_bandwidth
@@ -466,13 +467,13 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
 class NOPGD(NOPG):
     """NOPG with a deterministic policy."""
 
-    default_variant = "D"
+    variants = ("D",)
 
 
 class NOPGS(NOPG):
     """NOPG with a stochastic policy."""
 
-    default_variant = "S"
+    variants = ("S",)
 
 
 def _check_dataset(dataset: Any) -> None:

@@ -319,7 +319,8 @@ def test_episodes_of_different_environments_are_never_joined():
 def test_a_memory_saving_buffer_gives_its_rows_except_the_one_it_has_overwritten(n_envs, n_steps):
     buffer = empty_buffer(30, n_envs, optimize_memory_usage=True, handle_timeout_termination=False)
     recording = Recording(buffer, n_steps, time_limits=False)
-    dataset = TransitionDataset.from_replay_buffer(buffer)
+    with pytest.warns(UserWarning, match="did not record time limits"):
+        dataset = TransitionDataset.from_replay_buffer(buffer)
     expected = recording.last(n_steps if n_steps < 30 else 29)
     assert len(dataset) == len(expected["rewards"])
     for name in ("observations", "rewards", "actions"):
