@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from sb3_nopg.dataset import check_box, check_finite, regular_array
 from sb3_nopg.errors import InputError
@@ -43,6 +44,16 @@ def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) ->
         raise InputError("action_space", f"{action_space} has no bounds", "Give the actions a finite range")
     if not (action_space.low < action_space.high).all():
         raise InputError("action_space", f"{action_space} leaves an action no room", "Drop action dimensions without a range")
+
+
+def check_not_normalized(env: Any) -> None:
+    """:raises InputError: where a wrapper of the environment would feed the policy other observations than the data holds"""
+    if isinstance(env, VecEnv) and unwrap_vec_normalize(env) is not None:
+        raise InputError(
+            "env",
+            "VecNormalize takes its statistics from steps that never happen here",
+            "Pass the environment without it: observations are normalised by the data's statistics",
+        )
 
 
 def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:

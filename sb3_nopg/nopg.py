@@ -14,7 +14,7 @@ from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
 from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
@@ -26,7 +26,7 @@ from sb3_nopg.buffer import (
     spaces_of,
 )
 from sb3_nopg.callbacks import UpdateProgressBar
-from sb3_nopg.checks import check_settings, check_spaces, check_states
+from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, check_states
 from sb3_nopg.dataset import TransitionDataset, regular_array
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.neighbors import NeighborCount
@@ -178,6 +178,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         )
         self.bandwidths: Bandwidths | None = None
         self._problem: BellmanProblem | None = None
+        self._start_states: np.ndarray | None = None
         self._noise: th.Tensor | None = None
         self._warm_start = WarmStart()
         if _init_setup_model:
@@ -190,15 +191,21 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         return policies[policy_name]
 
     def _setup_model(self) -> None:
+        # Again, because load() sets what was saved, and what its caller wants otherwise, after the constructor.
+        check_settings(self)
         self._setup_spaces()
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
-        # Draws of actions and next states follow from one number, so a loaded model repeats those it was trained with.
-        self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
-        self._noise_epoch = 0
+        # Draws of actions and next states follow from these two, so a loaded model repeats those it was trained with.
+        if not hasattr(self, "_noise_seed"):
+            self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
+            self._noise_epoch = 0
         self.policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)  # type: ignore[assignment]
-        if not isinstance(self.policy, NOPGPolicy):
-            raise InputError("policy", f"{self.policy_class.__name__} is no NOPGPolicy", "Subclass sb3_nopg.NOPGPolicy")
+        if self.policy.is_stochastic != (self.variant == "S"):
+            kind = "stochastic" if self.policy.is_stochastic else "deterministic"
+            raise InputError(
+                "policy", f"{self.policy_class.__name__} is {kind}", f"It does not go with variant {self.variant!r}"
+            )
         self.policy = self.policy.to(self.device)
         if self.dataset is not None:
             self.set_dataset(self.dataset)
@@ -212,12 +219,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             self.observation_space, self.action_space = spaces_of(self.dataset)
             self.n_envs = 1
         check_spaces(self.observation_space, self.action_space)
-        if self._vec_normalize_env is not None:
-            raise InputError(
-                "env",
-                "VecNormalize takes its statistics from steps that never happen here",
-                "Pass the environment without it: observations are normalised by the data's statistics",
-            )
+        if self.env is not None:
+            check_not_normalized(self.env)
 
     def set_dataset(self, dataset: TransitionDataset) -> None:
         """
@@ -252,9 +255,21 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         if self.normalize_observations:
             self.policy.fit_normalization(dataset.observations)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._problem, self._warm_start = None, WarmStart()
+        self._problem, self._start_states, self._warm_start = None, None, WarmStart()
         if self.env is None:
-            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0])
+            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
+
+    def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
+        check_not_normalized(env)
+        super().set_env(env, force_reset)
+
+    def set_parameters(
+        self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
+    ) -> None:
+        super().set_parameters(load_path_or_dict, exact_match, device)
+        # Parameters of a model that never saw data know no normalisation.
+        if self.dataset is not None and self.normalize_observations:
+            self.policy.fit_normalization(self.dataset.observations)
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """
@@ -278,10 +293,12 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         if self.n_next_state_samples > 1:
             shape = (len(self.dataset), self.n_next_state_samples, self.dataset.observation_dim)
             next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
+        if self._start_states is None:
+            self._start_states = find_initial_states(self.initial_states, self.dataset, self.env, self.seed)
         problem = build_problem(
             self.dataset,
             self.bandwidths,
-            find_initial_states(self.initial_states, self.dataset, self.env, self.seed),
+            self._start_states,
             self.gamma,
             next_state_noise,
             dtype,
@@ -305,8 +322,9 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         return th.randn(shape, generator=generator, dtype=getattr(th, self.precision)).to(self.device)
 
     def action_noise_for(self, n_queries: int) -> th.Tensor | None:
-        """Draws for states that are not training's own, the same at every call; None for a deterministic policy."""
-        return self._draw_action_noise(n_queries, self._noise_generator())
+        """Draws for states that are not training's own, the same for every state; None for a deterministic policy."""
+        noise = self._draw_action_noise(1, self._noise_generator())
+        return None if noise is None else noise.expand(n_queries, -1, -1)
 
     @property
     def training_noise(self) -> th.Tensor | None:
@@ -458,7 +476,11 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         return super()._init_callback(callback)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "dataset", "_problem", "_noise", "_warm_start"]
+        return [*super()._excluded_save_params(), "dataset", "_problem", "_start_states", "_noise", "_warm_start"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
+        return {**self.__dict__, "_problem": None, "_noise": None, "_warm_start": WarmStart()}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -43,6 +43,7 @@ class NOPGPolicy(BasePolicy):
     std_scale: th.Tensor
     action_center: th.Tensor
     action_half_range: th.Tensor
+    is_stochastic: ClassVar[bool] = False
     # Constructor arguments beyond the common ones, stored under their own names.
     own_arguments: ClassVar[tuple[str, ...]] = ()
 
@@ -160,6 +161,8 @@ class DeterministicMlpPolicy(NOPGPolicy):
         **kwargs: Any,
     ):
         super().__init__(observation_space, action_space, **kwargs)
+        if isinstance(net_arch, dict) or not all(isinstance(units, int) and units > 0 for units in net_arch):
+            raise InputError("net_arch", f"{net_arch} is no list of layer sizes", "Give one list: there is no critic to size")
         self.net_arch, self.activation_fn = list(net_arch), activation_fn
         outputs = self.n_heads * action_space.shape[0]
         self.network = nn.Sequential(*create_mlp(observation_space.shape[0], outputs, self.net_arch, activation_fn))
@@ -178,6 +181,7 @@ class GaussianMlpPolicy(DeterministicMlpPolicy):
     """
 
     own_arguments = (*DeterministicMlpPolicy.own_arguments, "max_std")
+    is_stochastic = True
     n_heads = 2
 
     def __init__(self, *args: Any, max_std: float = 0.5, **kwargs: Any):
@@ -250,6 +254,7 @@ class GaussianLinearPolicy(DeterministicLinearPolicy):
     """
 
     own_arguments: ClassVar[tuple[str, ...]] = (*DeterministicLinearPolicy.own_arguments, "std")
+    is_stochastic = True
     noise_std: th.Tensor
 
     def __init__(self, *args: Any, std: Any = 0.1, **kwargs: Any):

@@ -80,26 +80,26 @@ class PolicyQueries:
         """
         return self._regress(observations, self._solution()[1].visitation)
 
-    def support(self, observations: np.ndarray, actions: np.ndarray | None = None) -> np.ndarray:
+    def support(self, observations: np.ndarray, action: np.ndarray | None = None) -> np.ndarray:
         """
         How many samples stand behind the estimates at a state and action: Σ_j ψ_j φ_j, where a sample at the very place
         counts as one and a sample some bandwidths away as little. Far below one, an estimate there is a guess.
 
         :param observations: (m, d_s), or one state (d_s,)
-        :param actions: in the environment's units, (m, d_a); the policy's own if None
+        :param action: in the environment's units, (m, d_a), or one (d_a,); the policy's own if None
         :return: (m,)
         """
         problem, queries = self._locate(observations)
-        if actions is None:
-            own = self._own_actions(queries)
+        if action is None:
+            actions = self._own_actions(queries)
         else:
-            given = np.atleast_2d(np.asarray(actions, dtype=np.float64))
+            given = np.array(action, dtype=np.float64, ndmin=2)
             if given.shape != (len(queries), problem.support.actions.shape[1]):
-                raise InputError("actions", f"shape {given.shape}", f"Give one action for each of {len(queries)} states")
-            check_finite("actions", given)
-            own = th.as_tensor(given).to(problem.rewards)[:, None, :]
+                raise InputError("action", f"shape {given.shape}", f"Give one action for each of {len(queries)} states")
+            check_finite("action", given)
+            actions = th.as_tensor(given).to(problem.rewards)[:, None, :]
         with th.no_grad():
-            return problem.support.kernel_mass(queries, own).exp().mean(dim=1).cpu().numpy()
+            return problem.support.kernel_mass(queries, actions).exp().mean(dim=1).cpu().numpy()
 
     def _regress(self, observations: np.ndarray, values: th.Tensor) -> np.ndarray:
         """Kernel regression of a number known at the samples, under the policy's actions: (n,) -> (m,)."""
@@ -111,7 +111,8 @@ class PolicyQueries:
     def _locate(self, observations: np.ndarray) -> tuple[BellmanProblem, Queries]:
         problem = self.prepared_problem()
         states = check_states("observations", observations, problem.queries.states.shape[1])
-        return problem, problem.support.locate(th.as_tensor(states).to(problem.rewards))
+        # As many neighbours as training uses: what is asked together must not change the answers.
+        return problem, problem.support.locate(th.as_tensor(states).to(problem.rewards), problem.queries.neighbors)
 
     def _own_actions(self, queries: Queries) -> th.Tensor:
         with th.no_grad():

@@ -48,15 +48,15 @@ class Support:
     keep_largest: int | None = None
     kl_bound: float | None = None
 
-    def locate(self, states: th.Tensor) -> Queries:
+    def locate(self, states: th.Tensor, like: NeighborLists | None = None) -> Queries:
         """
         Find the neighbours of some states.
 
         :param states: (m, d_s)
+        :param like: lists whose length to keep to, where ``n_neighbors`` would otherwise choose one for these states
         """
-        neighbors = find_neighbors(
-            states, self.observations, self.state_bandwidth, self.n_neighbors, self.truncation_tolerance
-        )
+        n_neighbors = self.n_neighbors if like is None or like.indices is None else like.n_neighbors
+        neighbors = find_neighbors(states, self.observations, self.state_bandwidth, n_neighbors, self.truncation_tolerance)
         scaled_actions = self.actions / self.action_bandwidth
         return Queries(states, neighbors, th.stack([neighbors.gather(column) for column in scaled_actions.T]))
 

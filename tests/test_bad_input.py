@@ -303,7 +303,7 @@ OTHER_CASES = {
     "value-of-nan": attached("observations", "value", np.full((2, 3), nan)),
     "value-of-nothing": attached("observations", "value", np.zeros((0, 3))),
     "value-too-wide": attached("observations", "value", np.zeros((2, 4))),
-    "support-too-many-actions": attached("actions", "support", np.zeros((2, 3)), np.zeros((3, 1))),
+    "support-too-many-actions": attached("action", "support", np.zeros((2, 3)), np.zeros((3, 1))),
     "buffer-empty": (
         "replay_buffer|observations",
         lambda tmp_path: TransitionDataset.from_replay_buffer(ReplayBuffer(9, BOX, ACTION_BOX)),

@@ -11,7 +11,8 @@ from gymnasium import spaces
 
 def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
     """
-    One transition from every point of a grid over states and actions, ends of the ranges included.
+    One transition from every point of a grid over states and actions, from one end of each range to the other; a single level
+    is the middle.
 
     The environment must start anywhere (``reset(options={"state": ...})``) and know its ``state_space``.
 
@@ -24,10 +25,10 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
         raise ValueError("grid() needs an environment with a Box `state_space` and a Box `action_space`")
     low = np.concatenate([state_space.low, env.action_space.low]).astype(np.float64)
     high = np.concatenate([state_space.high, env.action_space.high]).astype(np.float64)
-    if len(levels) != len(low) or any(n < 1 for n in levels):
+    if len(levels) != len(low) or not all(isinstance(n, int | np.integer) and n > 0 for n in levels):
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {tuple(levels)}")
 
-    axes = [np.linspace(lo, hi, n) for lo, hi, n in zip(low, high, levels, strict=True)]
+    axes = [np.linspace(lo, hi, n) if n > 1 else [(lo + hi) / 2] for lo, hi, n in zip(low, high, levels, strict=True)]
     columns: dict[str, list[Any]] = {
         name: [] for name in ("observations", "actions", "rewards", "next_observations", "terminals")
     }

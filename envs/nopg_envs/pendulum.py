@@ -47,6 +47,9 @@ class HangingPendulumEnv(PendulumEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         # The parent seeds the generator; what it draws is replaced.
         super().reset(seed=seed)
+        unknown = set(options or {}) - {"state"}
+        if unknown:
+            raise ValueError(f"Unknown reset option {sorted(unknown)}: only 'state' is understood")
         state = np.array((options or {}).get("state", (np.pi, 0.0)), dtype=np.float64)
         if state.shape != (2,) or not np.all(np.isfinite(state)):
             raise ValueError(f"options['state'] must be two finite numbers (theta, theta_dot), got {state!r}")
