@@ -31,6 +31,7 @@ class BellmanProblem:
         start states; m = n·N + n₀
     :param rewards: r, (n,)
     :param continues: zero for a terminal transition, one for any other, (n,)
+    :param all_continue: whether no transition is terminal
     :param gamma: discount
     :param n_next_state_samples: N
     :param transition: structure of P̂, refilled for every policy
@@ -41,6 +42,7 @@ class BellmanProblem:
     queries: Queries
     rewards: th.Tensor
     continues: th.Tensor
+    all_continue: bool
     gamma: float
     n_next_state_samples: int
     transition: TransitionMatrix
@@ -133,10 +135,11 @@ def prepare_problem(
         queries=queries,
         rewards=rewards,
         continues=1.0 - terminals.to(rewards.dtype),
+        all_continue=not bool(terminals.any()),
         gamma=gamma,
         n_next_state_samples=n_next_state_samples,
         transition=TransitionMatrix(columns, len(rewards), rewards.dtype, rewards.device),
-        coarse_model=CoarseModel(next_observations / support.state_bandwidth, len(rewards) * queries.neighbors.n_neighbors),
+        coarse_model=CoarseModel(next_observations / support.state_bandwidth),
     )
 
 
@@ -151,7 +154,8 @@ def solve_bellman(
     :param warm_start: solutions for similar policies, to start the solvers from; left as it is
     :param tolerance: relative residual of both solves
     """
-    weights = responsibilities.mean(dim=1)  # the stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
+    # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
+    weights = responsibilities[:, 0] if responsibilities.shape[1] == 1 else responsibilities.mean(dim=1)
     _fill_transition(problem, weights[: problem.n_next_states])
     initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
 
@@ -215,8 +219,8 @@ def _fill_transition(problem: BellmanProblem, weights: th.Tensor) -> None:
     if problem.queries.neighbors.indices is None:
         rows = weights.view(n, n_samples, n).mean(dim=1)  # all samples of a row share their columns
     else:
-        rows = weights.view(n, -1) / n_samples
-    problem.transition.fill(rows * problem.continues[:, None])
+        rows = weights.view(n, -1) if n_samples == 1 else weights.view(n, -1) / n_samples
+    problem.transition.fill(rows if problem.all_continue else rows * problem.continues[:, None])
 
 
 def _initial_weights(problem: BellmanProblem, weights: th.Tensor) -> th.Tensor:

@@ -20,6 +20,8 @@ NeighborCount = int | Literal["auto"] | None
 # Up to this many pairs a dense search takes about a second on one core and gives the dropped mass exactly.
 _BRUTE_FORCE_PAIRS = 2**26
 _BLOCK_PAIRS = 2**24
+# How many times the neighbours asked for a k-d tree looks at, to account for the rest.
+_LOOK_AHEAD = 4
 # k-d trees lose to brute force in high dimensions.
 _KD_TREE_DIMENSIONS = 12
 # "auto" stops growing here: about 1 GB of lists for one action dimension in float64.
@@ -90,9 +92,7 @@ def find_neighbors(
     while True:
         squared, indices, log_rest = search(count)
         needed = _smallest_sufficient_count(squared, log_rest, tolerance)
-        # A tree only bounds the mass beyond its last neighbour. Looking further tightens the bound, so one look past the
-        # first success often finds that fewer neighbours are enough.
-        if count == limit or (needed is not None and needed <= count // 2):
+        if count == limit or needed is not None:
             lists = _keep(squared, indices, log_rest, count if needed is None else needed)
             if lists.truncation_error > tolerance * (1 + 1e-6):
                 warnings.warn(
@@ -128,7 +128,10 @@ class _BruteForceSearch:
 
 
 class _KDTreeSearch:
-    """A k-d tree on the CPU; no sample left out is nearer than the last one kept, which bounds its mass."""
+    """
+    A k-d tree on the CPU. It looks further than asked, sums what it sees there, and bounds what lies beyond: no sample it did
+    not see is nearer than the last one it did.
+    """
 
     def __init__(self, queries: th.Tensor, samples: th.Tensor):
         self.tree = KDTree(samples.double().numpy())
@@ -136,11 +139,23 @@ class _KDTreeSearch:
         self.dtype = queries.dtype
 
     def __call__(self, count: int) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        distances, indices = self.tree.query(self.queries, k=np.arange(1, count + 1), workers=-1)
-        squared = th.from_numpy(distances).square_().to(self.dtype)
-        n_others = float(self.tree.n - count)
-        log_rest = squared[:, -1] * -0.5 + (np.log(n_others) if n_others else -np.inf)
-        return squared, th.from_numpy(indices), log_rest
+        """
+        :param count: neighbours to find
+        :return: squared distances (m, count), sample numbers (m, count), log of a bound on Σ ψ over all other samples (m,)
+        """
+        n_seen = min(_LOOK_AHEAD * count, self.tree.n)
+        n_unseen = self.tree.n - n_seen
+        squared, indices, log_rest = [], [], []
+        n_blocks = -(-len(self.queries) * n_seen // _BLOCK_PAIRS)
+        for block in np.array_split(self.queries, n_blocks):
+            # A range instead of a number asks for two-dimensional arrays, also for a single neighbour.
+            distances, rows = map(np.asarray, self.tree.query(block, k=np.arange(1, n_seen + 1), workers=-1))
+            seen = th.from_numpy(distances).square_()
+            log_unseen = -0.5 * seen[:, -1:] + (np.log(n_unseen) if n_unseen else -np.inf)
+            squared.append(seen[:, :count].to(self.dtype))
+            indices.append(th.from_numpy(rows[:, :count]))
+            log_rest.append(th.logsumexp(th.cat([-0.5 * seen[:, count:], log_unseen], dim=1), dim=1).to(self.dtype))
+        return th.cat(squared), th.cat(indices), th.cat(log_rest)
 
 
 def _search_for(queries: th.Tensor, samples: th.Tensor) -> _BruteForceSearch | _KDTreeSearch:

@@ -3,6 +3,7 @@
 import warnings
 
 import torch as th
+from scipy.sparse import csc_array
 
 
 class TransitionMatrix:
@@ -68,10 +69,25 @@ class TransitionMatrix:
         if self._dense is not None:
             by_cell = th.zeros(n_cells, self.n, dtype=self._dense.dtype, device=cell.device).index_add_(0, cell, self._dense)
             return th.zeros(n_cells, n_cells, dtype=self._dense.dtype, device=cell.device).index_add_(1, cell, by_cell)
+        row_cell, column_cell, values = self._entries_by_cell(cell)
+        return th.bincount(row_cell * n_cells + column_cell, values, n_cells**2).view(n_cells, n_cells)
+
+    def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> csc_array:
+        """
+        The same as a sparse matrix, for more cells than a dense one has room for. On the CPU only.
+
+        :param cell: the cell of each sample, (n,)
+        :return: (n_cells, n_cells)
+        """
+        if self._dense is not None:
+            return csc_array(self.aggregate(cell, n_cells).double().numpy())
+        row_cell, column_cell, values = self._entries_by_cell(cell)
+        return csc_array((values.double().numpy(), (row_cell.numpy(), column_cell.numpy())), shape=(n_cells, n_cells))
+
+    def _entries_by_cell(self, cell: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         columns = self._by_row.col_indices()
         row_cell = cell.repeat_interleave(len(columns) // self.n)
-        pair = row_cell * n_cells + cell.index_select(0, columns)
-        return th.bincount(pair, self._by_row.values(), n_cells**2).view(n_cells, n_cells)
+        return row_cell, cell.index_select(0, columns), self._by_row.values()
 
     def to_dense(self) -> th.Tensor:
         """P̂ as an ordinary matrix, (n, n)."""

@@ -9,6 +9,7 @@ import torch as th
 from sb3_nopg import solvers
 from sb3_nopg.errors import SolverError
 from sb3_nopg.solvers import Solution, SolutionHistory, bicgstab, dense_lu, gmres, solve
+from sb3_nopg.solvers import coarse as coarse_module
 from sb3_nopg.solvers.coarse import CoarseModel, _halve_repeatedly
 from sb3_nopg.transition import TransitionMatrix
 
@@ -154,11 +155,19 @@ def test_refilling_replaces_the_old_values():
     assert float(matrix.bellman_operator_transposed(x, 1.0).sum()) == pytest.approx(25.0)
 
 
+@pytest.fixture(params=["dense inverse", "sparse factors"])
+def coarse_method(request, monkeypatch):
+    """Both ways to invert the coarse model on the same small problems."""
+    if request.param == "sparse factors":
+        monkeypatch.setitem(coarse_module._MAX_DENSE_CELLS, "cpu", 0)
+
+
+@pytest.mark.usefixtures("coarse_method")
 @pytest.mark.parametrize("transposed", [False, True], ids=["rows", "columns"])
 def test_coarse_model_saves_iterations_and_leaves_the_answer_alone(transposed):
     transition, _, _ = sparse_transition()
     gamma, rhs = 0.99, th.as_tensor(np.random.default_rng(3).normal(size=400))
-    coarse = CoarseModel(th.arange(400, dtype=th.float64)[:, None], 400 * 6)
+    coarse = CoarseModel(th.arange(400, dtype=th.float64)[:, None])
     coarse.build(transition, gamma)
     product = transition.bellman_operator_transposed if transposed else transition.bellman_operator
     precondition = coarse.precondition_transposed if transposed else coarse.precondition
@@ -169,9 +178,10 @@ def test_coarse_model_saves_iterations_and_leaves_the_answer_alone(transposed):
     assert helped.n_iterations < 0.7 * plain.n_iterations
 
 
+@pytest.mark.usefixtures("coarse_method")
 def test_transposed_preconditioner_is_the_transpose():
     transition, _, _ = sparse_transition(n=64)
-    coarse = CoarseModel(th.arange(64, dtype=th.float64)[:, None], 64 * 6)
+    coarse = CoarseModel(th.arange(64, dtype=th.float64)[:, None])
     coarse.build(transition, 0.9)
     identity = th.eye(64, dtype=th.float64)
     matrix = th.stack([coarse.precondition(column) for column in identity], dim=1)
@@ -179,11 +189,12 @@ def test_transposed_preconditioner_is_the_transpose():
     np.testing.assert_allclose(transpose, matrix.T, atol=1e-12)
 
 
+@pytest.mark.usefixtures("coarse_method")
 def test_coarse_model_is_exact_when_every_sample_is_a_cell_of_its_own():
     """Cells of one sample each leave nothing coarse: M is Λ itself."""
     transition, _, _ = sparse_transition(n=8)
-    coarse = CoarseModel(th.arange(8, dtype=th.float64)[:, None], 8 * 6)
-    coarse._cell, coarse._size = th.arange(8), th.ones(8, dtype=th.float64)
+    coarse = CoarseModel(th.arange(8, dtype=th.float64)[:, None])
+    coarse._set_cells(th.arange(8), 8)
     coarse.build(transition, 0.9)
     x = th.as_tensor(np.random.default_rng(4).normal(size=8))
     np.testing.assert_allclose(coarse.precondition(transition.bellman_operator(x, 0.9)), x, atol=1e-12)
@@ -191,7 +202,7 @@ def test_coarse_model_is_exact_when_every_sample_is_a_cell_of_its_own():
 
 def test_coarse_model_is_built_anew_after_a_while():
     transition, _, values = sparse_transition(n=64)
-    coarse = CoarseModel(th.arange(64, dtype=th.float64)[:, None], 64 * 6)
+    coarse = CoarseModel(th.arange(64, dtype=th.float64)[:, None])
     coarse.build(transition, 0.9)
     x = th.ones(64, dtype=th.float64)
     before = coarse.precondition(x)
@@ -202,6 +213,21 @@ def test_coarse_model_is_built_anew_after_a_while():
         coarse.grow_older()
     coarse.build(transition, 0.9)
     assert float((coarse.precondition(x) - before).abs().max()) > 0.1
+
+
+def test_a_coarse_model_whose_cells_all_touch_takes_larger_ones(monkeypatch):
+    monkeypatch.setitem(coarse_module._MAX_DENSE_CELLS, "cpu", 0)
+    rng = np.random.default_rng(6)
+    n, k = 8192, 60
+    transition = TransitionMatrix(th.as_tensor(rng.integers(0, n, (n, k))), n, th.float64, th.device("cpu"))
+    transition.fill(th.full((n, k), 1.0 / k, dtype=th.float64))
+    coarse = CoarseModel(th.as_tensor(rng.normal(size=(n, 3))))
+    assert coarse._n_cells == 1024
+    coarse.build(transition, 0.9)
+    assert coarse._n_cells == 512
+    assert int(coarse._size.sum()) == n
+    ones = th.ones(n, dtype=th.float64)
+    np.testing.assert_allclose(coarse.precondition(ones), 10.0, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n", [8, 37, 100])

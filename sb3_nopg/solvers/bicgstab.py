@@ -27,17 +27,17 @@ def bicgstab(
     """
     rhs_norm = float(th.linalg.vector_norm(rhs))
     value = th.zeros_like(rhs) if initial_guess is None else initial_guess.clone()
-    n_iterations, residual = 0, relative_residual(operator, rhs, value)
-    if not residual < float("inf"):
-        value, residual = th.zeros_like(rhs), 1.0
+    residual = rhs - operator(value)
+    if not bool(residual.isfinite().all()):
+        value, residual = th.zeros_like(rhs), rhs.clone()
+    n_iterations = 0
     for _ in range(1 + _RESTARTS):
-        if residual <= tolerance or n_iterations >= max_iterations:
+        if relative_residual(residual, rhs) <= tolerance or n_iterations >= max_iterations:
             break
-        n_iterations += _run(
-            operator, preconditioner or _identity, rhs, value, tolerance * rhs_norm, max_iterations - n_iterations
-        )
-        residual = relative_residual(operator, rhs, value)
-    return Solution(value, residual, n_iterations, "BiCGSTAB")
+        budget = max_iterations - n_iterations
+        n_iterations += _run(operator, preconditioner or _identity, residual, value, tolerance * rhs_norm, budget)
+        residual = rhs - operator(value)
+    return Solution(value, relative_residual(residual, rhs), n_iterations, "BiCGSTAB")
 
 
 def _identity(x: th.Tensor) -> th.Tensor:
@@ -45,14 +45,14 @@ def _identity(x: th.Tensor) -> th.Tensor:
 
 
 def _run(
-    operator: LinearMap, preconditioner: LinearMap, rhs: th.Tensor, value: th.Tensor, target: float, max_iterations: int
+    operator: LinearMap, preconditioner: LinearMap, residual: th.Tensor, value: th.Tensor, target: float, max_iterations: int
 ) -> int:
     """
-    Improve ``value`` in place until the recurrence's residual norm is below the target, or the recurrence breaks down.
+    Improve ``value`` in place until the recurrence's residual norm is below the target, or the recurrence breaks down. On
+    return ``residual`` is the recurrence's, not to be trusted.
 
     :return: iterations made
     """
-    residual = rhs - operator(value)
     shadow = residual.clone()
     direction = residual.clone()
     rho = float(th.dot(shadow, residual))

@@ -2,7 +2,7 @@
 A coarse model of the Bellman equation that speeds up the solution of the fine one.
 
 What a Krylov method is slow at is moving value across the whole state space, a neighbourhood an iteration. A model with a
-few hundred cells does that exactly and costs next to nothing: cells of nearby next states R, their average W, and
+few hundred or thousand cells does that exactly and at little cost: cells of nearby next states R, their average W, and
 
     M⁻¹ = I + R ((I − γ W P̂ R)⁻¹ − I) W
 
@@ -10,12 +10,22 @@ as preconditioner of Λ = I − γ P̂, and its transpose of Λᵀ. It decides o
 result, so it may lag behind the policy.
 """
 
+from typing import Literal
+
 import numpy as np
 import torch as th
+from scipy.sparse import csc_array, eye_array
+from scipy.sparse.linalg import splu
 
 from sb3_nopg.transition import TransitionMatrix
 
-_MAX_CELLS = 1024
+# More cells save iterations until they cost more than they save: as many as the dense inverse takes, at four samples each, and
+# beyond that at eight.
+_MAX_CELLS = {"cpu": 8192, "cuda": 4096}
+# Up to so many cells a product with the dense inverse is quicker than a solve with sparse factors; on a GPU, always.
+_MAX_DENSE_CELLS = {"cpu": 256, "cuda": 4096}
+# Factors of a matrix with more entries a row than this fill up: fewer, larger cells serve better then.
+_MAX_ENTRIES_A_ROW = 32
 # Policies change little from one update to the next: a model this many updates old still serves.
 _UPDATES_BETWEEN_REFRESHES = 20
 
@@ -23,53 +33,107 @@ _UPDATES_BETWEEN_REFRESHES = 20
 class CoarseModel:
     """
     :param next_states: s' of each transition, divided by the state bandwidth, (n, d_s)
-    :param n_entries: entries of P̂, which one product with the coarse model should not outweigh
     """
 
-    def __init__(self, next_states: th.Tensor, n_entries: int):
-        n = len(next_states)
-        n_levels = int(np.log2(max(1, min(_MAX_CELLS, n // 4, int(np.sqrt(n_entries))))))
+    def __init__(self, next_states: th.Tensor):
+        self._device = next_states.device
+        n, kind = len(next_states), self._device.type
+        n_cells = max(1, min(n // 4, _MAX_DENSE_CELLS["cpu"]), min(n // 8, _MAX_CELLS[kind]))
+        n_levels = int(np.log2(n_cells))
         cells = _halve_repeatedly(next_states.detach().cpu().double().numpy(), n_levels)
-        self._cell = th.from_numpy(cells).to(next_states.device)
-        self._size = th.bincount(self._cell, minlength=2**n_levels).to(next_states.dtype)
-        self._correction: th.Tensor | None = None
+        self._dtype = next_states.dtype
+        self._set_cells(th.from_numpy(cells).to(self._device), 2**n_levels)
+        self._inverse: _DenseInverse | _SparseFactors | None = None
         self._age = 0
+
+    def _set_cells(self, cell: th.Tensor, n_cells: int) -> None:
+        self._cell, self._n_cells = cell, n_cells
+        self._size = th.bincount(cell, minlength=n_cells).to(self._dtype)
 
     def build(self, transition: TransitionMatrix, gamma: float) -> None:
         """Derive the coarse model from the current P̂, unless there is one that is recent enough."""
-        if self._correction is not None:
+        if self._inverse is not None:
             return
-        coarse_transition = transition.aggregate(self._cell, len(self._size)) / self._size[:, None]
-        identity = th.eye(len(self._size), dtype=self._size.dtype, device=self._size.device)
-        # W is Rᵀ divided by the cells' sizes, so R (…) W = R S Rᵀ, and its transpose is R Sᵀ Rᵀ.
-        self._correction = (th.linalg.inv(identity - gamma * coarse_transition) - identity) / self._size
+        if self._n_cells <= _MAX_DENSE_CELLS[self._device.type]:
+            self._inverse = _DenseInverse(transition.aggregate(self._cell, self._n_cells) / self._size[:, None], gamma)
+        else:
+            self._inverse = _SparseFactors(self._sparse_aggregate(transition), self._size, gamma)
         self._age = 0
+
+    def _sparse_aggregate(self, transition: TransitionMatrix) -> csc_array:
+        while True:
+            coarse = transition.aggregate_sparse(self._cell, self._n_cells)
+            if coarse.nnz <= _MAX_ENTRIES_A_ROW * self._n_cells or self._n_cells <= 512:
+                return coarse
+            # Numbers of halves that came from one cell differ in the last bit only.
+            self._set_cells(self._cell // 2, self._n_cells // 2)
 
     def grow_older(self) -> None:
         """Count a policy update; after some, the model is built anew."""
         self._age += 1
         if self._age >= _UPDATES_BETWEEN_REFRESHES:
-            self._correction = None
+            self._inverse = None
 
     def precondition(self, x: th.Tensor) -> th.Tensor:
         """
         :param x: (n,)
         :return: M⁻¹ x, (n,)
         """
-        assert self._correction is not None
-        return self._apply(self._correction, x)
+        assert self._inverse is not None
+        averages = self._sum_by_cell(x) / self._size
+        return (self._inverse.solve(averages) - averages).index_select(0, self._cell).add_(x)
 
     def precondition_transposed(self, y: th.Tensor) -> th.Tensor:
         """
         :param y: (n,)
         :return: M⁻ᵀ y, (n,)
         """
-        assert self._correction is not None
-        return self._apply(self._correction.T, y)
+        assert self._inverse is not None
+        sums = self._sum_by_cell(y)
+        return ((self._inverse.solve_transposed(sums) - sums) / self._size).index_select(0, self._cell).add_(y)
 
-    def _apply(self, correction: th.Tensor, x: th.Tensor) -> th.Tensor:
-        sums = th.zeros_like(self._size).index_add_(0, self._cell, x)
-        return th.mv(correction, sums).index_select(0, self._cell).add_(x)
+    def _sum_by_cell(self, x: th.Tensor) -> th.Tensor:
+        return th.zeros_like(self._size).index_add_(0, self._cell, x)
+
+
+class _DenseInverse:
+    """
+    :param coarse_transition: W P̂ R, (c, c)
+    :param gamma: discount
+    """
+
+    def __init__(self, coarse_transition: th.Tensor, gamma: float):
+        identity = th.eye(len(coarse_transition), dtype=coarse_transition.dtype, device=coarse_transition.device)
+        self._matrix = th.linalg.inv(identity - gamma * coarse_transition)
+
+    def solve(self, x: th.Tensor) -> th.Tensor:
+        return th.mv(self._matrix, x)
+
+    def solve_transposed(self, y: th.Tensor) -> th.Tensor:
+        return th.mv(self._matrix.T, y)
+
+
+class _SparseFactors:
+    """
+    :param sums: Rᵀ P̂ R, (c, c)
+    :param size: samples of each cell, (c,)
+    :param gamma: discount
+    """
+
+    def __init__(self, sums: csc_array, size: th.Tensor, gamma: float):
+        self._dtype = size.dtype
+        averages = sums.multiply(1.0 / size.double().numpy()[:, None])
+        self._factors = splu((eye_array(len(size)) - gamma * averages).tocsc())
+
+    def solve(self, x: th.Tensor) -> th.Tensor:
+        return self._solve(x, "N")
+
+    def solve_transposed(self, y: th.Tensor) -> th.Tensor:
+        return self._solve(y, "T")
+
+    def _solve(self, x: th.Tensor, transposition: Literal["N", "T"]) -> th.Tensor:
+        right_hand_side: np.ndarray = x.double().numpy()
+        return th.from_numpy(self._factors.solve(right_hand_side, transposition)).to(self._dtype)
 
 
 def _halve_repeatedly(points: np.ndarray, n_levels: int) -> np.ndarray:

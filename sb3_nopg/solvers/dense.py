@@ -20,8 +20,8 @@ def dense_lu(operator: LinearMap, rhs: th.Tensor, matrix: th.Tensor, tolerance: 
         return th.linalg.lu_solve(factors, pivots, x[:, None])[:, 0]
 
     value, n_iterations = apply_inverse(rhs), 1
-    residual = relative_residual(operator, rhs, value)
+    residual = relative_residual(rhs - operator(value), rhs)
     while residual > tolerance and n_iterations < 4:
         value, n_iterations = value + apply_inverse(rhs - operator(value)), n_iterations + 1
-        residual = relative_residual(operator, rhs, value)
+        residual = relative_residual(rhs - operator(value), rhs)
     return Solution(value, residual, n_iterations, "dense LU")

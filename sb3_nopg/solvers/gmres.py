@@ -21,11 +21,11 @@ def gmres(
     """
     rhs_norm = float(th.linalg.vector_norm(rhs))
     value = th.zeros_like(rhs) if initial_guess is None else initial_guess
-    n_iterations, residual = 0, relative_residual(operator, rhs, value)
+    n_iterations, residual = 0, relative_residual(rhs - operator(value), rhs)
     while residual > tolerance and n_iterations < max_iterations:
         correction, n_made = _cycle(operator, rhs - operator(value), tolerance * rhs_norm)
         value, n_iterations = value + correction, n_iterations + n_made
-        residual, before = relative_residual(operator, rhs, value), residual
+        residual, before = relative_residual(rhs - operator(value), rhs), residual
         # Rounding, not the Krylov space, sets the limit once a whole cycle gains nothing.
         if residual > 0.9 * before:
             break

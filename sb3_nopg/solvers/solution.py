@@ -23,7 +23,11 @@ class Solution:
     method: str
 
 
-def relative_residual(operator: LinearMap, rhs: th.Tensor, value: th.Tensor) -> float:
-    """‖b − A x‖ / ‖b‖, infinite where x is not finite."""
-    residual = float(th.linalg.vector_norm(rhs - operator(value)) / th.linalg.vector_norm(rhs))
-    return residual if residual == residual else float("inf")
+def relative_residual(residual: th.Tensor, rhs: th.Tensor) -> float:
+    """
+    :param residual: b − A x, (n,)
+    :param rhs: b, (n,)
+    :return: ‖b − A x‖ / ‖b‖, infinite where x is not finite
+    """
+    relative = float(th.linalg.vector_norm(residual)) / float(th.linalg.vector_norm(rhs))
+    return relative if relative == relative else float("inf")
