@@ -132,8 +132,9 @@ class _SparseFactors:
         return self._solve(y, "T")
 
     def _solve(self, x: th.Tensor, transposition: Literal["N", "T"]) -> th.Tensor:
-        right_hand_side: np.ndarray = x.double().numpy()
-        return th.from_numpy(self._factors.solve(right_hand_side, transposition)).to(self._dtype)
+        # SciPy's type stubs do not know the second argument.
+        solution = self._factors.solve(x.double().numpy(), transposition)  # type: ignore[call-overload]
+        return th.from_numpy(solution).to(self._dtype)
 
 
 def _halve_repeatedly(points: np.ndarray, n_levels: int) -> np.ndarray:
