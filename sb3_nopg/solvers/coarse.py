@@ -21,9 +21,9 @@ from sb3_nopg.transition import TransitionMatrix
 
 # More cells save iterations until they cost more than they save: as many as the dense inverse takes, at four samples each, and
 # beyond that at eight.
-_MAX_CELLS = {"cpu": 8192, "cuda": 4096}
+_MAX_CELLS = {"cpu": 8192, "gpu": 4096}
 # Up to so many cells a product with the dense inverse is quicker than a solve with sparse factors; on a GPU, always.
-_MAX_DENSE_CELLS = {"cpu": 256, "cuda": 4096}
+_MAX_DENSE_CELLS = {"cpu": 256, "gpu": 4096}
 # Factors of a matrix with more entries a row than this fill up: fewer, larger cells serve better then.
 _MAX_ENTRIES_A_ROW = 32
 # Policies change little from one update to the next: a model this many updates old still serves.
@@ -37,8 +37,9 @@ class CoarseModel:
 
     def __init__(self, next_states: th.Tensor):
         self._device = next_states.device
-        n, kind = len(next_states), self._device.type
-        n_cells = max(1, min(n // 4, _MAX_DENSE_CELLS["cpu"]), min(n // 8, _MAX_CELLS[kind]))
+        n = len(next_states)
+        self._kind = "cpu" if self._device.type == "cpu" else "gpu"
+        n_cells = max(1, min(n // 4, _MAX_DENSE_CELLS["cpu"]), min(n // 8, _MAX_CELLS[self._kind]))
         n_levels = int(np.log2(n_cells))
         cells = _halve_repeatedly(next_states.detach().cpu().double().numpy(), n_levels)
         self._dtype = next_states.dtype
@@ -54,7 +55,7 @@ class CoarseModel:
         """Derive the coarse model from the current P̂, unless there is one that is recent enough."""
         if self._inverse is not None:
             return
-        if self._n_cells <= _MAX_DENSE_CELLS[self._device.type]:
+        if self._n_cells <= _MAX_DENSE_CELLS[self._kind]:
             self._inverse = _DenseInverse(transition.aggregate(self._cell, self._n_cells) / self._size[:, None], gamma)
         else:
             self._inverse = _SparseFactors(self._sparse_aggregate(transition), self._size, gamma)
