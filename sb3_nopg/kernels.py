@@ -1,8 +1,23 @@
 """Gaussian kernels in log space and the weights made of them: the estimator's arithmetic, and nothing else."""
 
 import math
+from collections.abc import Iterator
 
 import torch as th
+
+# Work on so many entries at a time fits a processor's cache, and its results a piece of memory that is in use already: fresh
+# pages cost more than the arithmetic. A GPU wants all at once.
+_BLOCK_ENTRIES = 2**18
+
+
+def row_blocks(weights: th.Tensor) -> Iterator[slice]:
+    """
+    :param weights: something to compute row by row, (m, …)
+    :return: ranges of rows, one after the other
+    """
+    n_rows = len(weights)
+    size = n_rows if weights.is_cuda else max(1, _BLOCK_ENTRIES * n_rows // weights.numel())
+    return (slice(start, start + size) for start in range(0, n_rows, size))
 
 
 def log_action_kernel(actions: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
@@ -52,10 +67,15 @@ def action_derivative(responsibilities: th.Tensor, neighbor_values: th.Tensor, n
     :param neighbor_actions: actions of each query's neighbours, divided by the bandwidth, (d_a, m, k)
     :return: (m, a, d_a), for actions divided by the bandwidth
     """
-    values = th.matmul(responsibilities, neighbor_values[:, :, None])  # (m, a, k) x (m, k, 1) -> (m, a, 1)
-    # Centred before it is multiplied: E[qa] − E[q]E[a] would cancel when q has a large common part, as it usually has.
-    advantages = responsibilities * (neighbor_values[:, None, :] - values)
-    return th.stack([th.matmul(advantages, actions[:, :, None])[..., 0] for actions in neighbor_actions], dim=-1)
+    derivative = responsibilities.new_empty(*responsibilities.shape[:2], len(neighbor_actions))
+    for rows in row_blocks(responsibilities):
+        weights, q_values = responsibilities[rows], neighbor_values[rows, None, :]
+        values = (weights * q_values).sum(dim=-1, keepdim=True)  # (m, a, k) -> (m, a, 1)
+        # Centred before it is multiplied: E[qa] − E[q]E[a] would cancel when q has a large common part, as it usually has.
+        advantages = weights * (q_values - values)
+        for dimension, actions in enumerate(neighbor_actions):
+            derivative[rows, :, dimension] = (advantages * actions[rows, None, :]).sum(dim=-1)
+    return derivative
 
 
 def largest_weights(weights: th.Tensor, keep_largest: int | None, kl_bound: float | None) -> th.Tensor:

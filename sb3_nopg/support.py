@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch as th
 
-from sb3_nopg.kernels import largest_weights, log_action_kernel, responsibilities
+from sb3_nopg.kernels import largest_weights, log_action_kernel, responsibilities, row_blocks
 from sb3_nopg.neighbors import NeighborCount, NeighborLists, find_neighbors
 
 
@@ -69,7 +69,13 @@ class Support:
         :return: rows that sum to one, (m, a, k)
         """
         log_state_kernel = queries.neighbors.log_state_kernel
-        log_kernel = log_action_kernel(actions / self.action_bandwidth, queries.neighbor_actions)
+        weights = actions.new_empty(len(queries), actions.shape[1], log_state_kernel.shape[1])
+        for rows in row_blocks(weights):
+            weights[rows] = self._weights(log_state_kernel[rows], queries.neighbor_actions[:, rows], actions[rows])
+        return weights
+
+    def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
+        log_kernel = log_action_kernel(actions / self.action_bandwidth, neighbor_actions)
         weights = responsibilities(log_state_kernel, log_kernel)
         if self.keep_largest is not None or self.kl_bound is not None:
             keep = largest_weights(weights.mean(dim=1), self.keep_largest, self.kl_bound)
