@@ -19,7 +19,8 @@ NeighborCount = int | Literal["auto"] | None
 
 # Up to this many pairs a dense search takes about a second on one core and gives the dropped mass exactly.
 _BRUTE_FORCE_PAIRS = 2**26
-_BLOCK_PAIRS = 2**24
+# Distances held at one time: 32 MB in float64 on the CPU; a GPU has room for 2 GB, and little to do with less.
+_BLOCK_PAIRS = {"cpu": 2**22, "gpu": 2**28}
 # How many times the neighbours asked for a k-d tree looks at, to account for the rest.
 _LOOK_AHEAD = 4
 # k-d trees lose to brute force in high dimensions.
@@ -116,7 +117,8 @@ class _BruteForceSearch:
         :param count: neighbours to find
         :return: squared distances (m, count), sample numbers (m, count), log Σ ψ over all other samples (m,)
         """
-        blocks = [self._search_block(block, count) for block in self.queries.split(max(1, _BLOCK_PAIRS // len(self.samples)))]
+        n_rows = max(1, _BLOCK_PAIRS["gpu" if self.queries.is_cuda else "cpu"] // len(self.samples))
+        blocks = [self._search_block(block, count) for block in self.queries.split(n_rows)]
         squared, indices, log_rest = zip(*blocks, strict=True)
         return th.cat(squared), th.cat(indices), th.cat(log_rest)
 
@@ -146,7 +148,7 @@ class _KDTreeSearch:
         n_seen = min(_LOOK_AHEAD * count, self.tree.n)
         n_unseen = self.tree.n - n_seen
         squared, indices, log_rest = [], [], []
-        n_blocks = -(-len(self.queries) * n_seen // _BLOCK_PAIRS)
+        n_blocks = -(-len(self.queries) * n_seen // _BLOCK_PAIRS["cpu"])
         for block in np.array_split(self.queries, n_blocks):
             # A range instead of a number asks for two-dimensional arrays, also for a single neighbour.
             distances, rows = map(np.asarray, self.tree.query(block, k=np.arange(1, n_seen + 1), workers=-1))
