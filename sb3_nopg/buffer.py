@@ -12,8 +12,9 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.save_util import open_path
 
+from sb3_nopg.arrays import check_actions_inside, check_width
 from sb3_nopg.checks import check_spaces
-from sb3_nopg.dataset import TransitionDataset, check_actions_inside, check_width
+from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from sb3_nopg.dataset import check_box, check_finite, regular_array
+from sb3_nopg.arrays import check_box, check_finite, regular_array
 from sb3_nopg.errors import InputError
 from sb3_nopg.neighbors import check_neighbor_count
 

@@ -16,6 +16,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
+from sb3_nopg.arrays import regular_array
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
 from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
@@ -27,7 +28,7 @@ from sb3_nopg.buffer import (
 )
 from sb3_nopg.callbacks import UpdateProgressBar
 from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, check_states
-from sb3_nopg.dataset import TransitionDataset, regular_array
+from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch as th
 
+from sb3_nopg.arrays import check_finite
 from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
 from sb3_nopg.checks import check_states
-from sb3_nopg.dataset import check_finite
 from sb3_nopg.errors import InputError
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.support import Queries
