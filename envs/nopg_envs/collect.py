@@ -1,12 +1,18 @@
 """Ask an environment for transitions and get plain arrays back, as ``TransitionDataset(**arrays)`` takes them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces
+
+from nopg_envs.behaviours import BEHAVIOURS, Behaviour
+
+START_NAMES = ("paper", "operator")
+Start = str | npt.ArrayLike | Callable[[np.random.Generator], npt.ArrayLike]
 
 
 def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
@@ -16,26 +22,150 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
 
     The environment must start anywhere (``reset(options={"state": ...})``) and know its ``state_space``.
 
-    :param env: environment to query
+    :param env: environment to query; where its steps are random, seed it before with ``env.reset(seed=...)``
     :param levels: number of levels for each state dimension, then for each action dimension
-    :return: arrays by name; unordered one-step samples, so there are no episodes
+    :return: arrays by name; unordered one-step samples, so there are no episodes and no time limits
     """
-    state_space = getattr(env.unwrapped, "state_space", None)
-    if not isinstance(state_space, spaces.Box) or not isinstance(env.action_space, spaces.Box):
+    state_space, action_space = getattr(env.unwrapped, "state_space", None), env.action_space
+    if not isinstance(state_space, spaces.Box) or not isinstance(action_space, spaces.Box):
         raise ValueError("grid() needs an environment with a Box `state_space` and a Box `action_space`")
-    low = np.concatenate([state_space.low, env.action_space.low]).astype(np.float64)
-    high = np.concatenate([state_space.high, env.action_space.high]).astype(np.float64)
+    if not (state_space.is_bounded() and action_space.is_bounded()):
+        raise ValueError("grid() needs a `state_space` and an `action_space` with finite ends")
+    low = np.concatenate([state_space.low, action_space.low]).astype(np.float64)
+    high = np.concatenate([state_space.high, action_space.high]).astype(np.float64)
     if len(levels) != len(low) or not all(isinstance(n, int | np.integer) and n > 0 for n in levels):
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {tuple(levels)}")
 
     axes = [np.linspace(lo, hi, n) if n > 1 else [(lo + hi) / 2] for lo, hi, n in zip(low, high, levels, strict=True)]
-    columns: dict[str, list[Any]] = {
-        name: [] for name in ("observations", "actions", "rewards", "next_observations", "terminals")
-    }
+    columns = _Columns("observations", "actions", "rewards", "next_observations", "terminals")
     for point in product(*axes):
         state, action = np.array(point[: len(state_space.low)]), np.array(point[len(state_space.low) :])
         observation, _ = env.reset(options={"state": state})
+        before = np.array(observation)
+        # Whether a time limit strikes after this one step says nothing about s': nobody went on from there anyway.
         next_observation, reward, terminated, _, _ = env.step(action)
-        for name, value in zip(columns, (observation, action, reward, next_observation, terminated), strict=True):
-            columns[name].append(value)
-    return {name: np.array(values) for name, values in columns.items()}
+        columns.append(before, action, float(reward), next_observation, bool(terminated))
+    return columns.arrays()
+
+
+def rollouts(
+    env: gym.Env,
+    policy: str | Behaviour,
+    *,
+    n_transitions: int | None = None,
+    n_episodes: int | None = None,
+    start: Start | None = None,
+    seed: int | None = None,
+) -> dict[str, np.ndarray]:
+    """
+    Transitions of a policy, episode after episode.
+
+    Actions are recorded as the environment received them, clipped to its action space. ``terminals`` marks true ends only. An
+    episode that a time limit cuts has its last row in ``timeouts`` instead, and so has the last episode where the number of
+    transitions wanted cuts it; where end and limit coincide, it was an end.
+
+    :param env: environment with Box spaces; with ``n_episodes``, one whose episodes end or are cut at some time
+    :param policy: from observation to action, or ``"uniform"`` or ``"gaussian_mixture"``
+        (:mod:`nopg_envs.behaviours`), the paper's behaviours on the cart-pole and on the pendulum
+    :param n_transitions: exactly so many transitions, or
+    :param n_episodes: so many whole episodes
+    :param start: where episodes start: ``"paper"`` or ``"operator"`` in environments that know these starts, a state, or a
+        function that draws one from the generator it is given; by default the environment's own
+    :param seed: of the environment and of everything drawn here; a policy of your own keeps its own randomness
+    :return: arrays by name, one row a transition
+    """
+    n_wanted = _wanted(n_transitions, n_episodes)
+    observation_space, action_space = env.observation_space, env.action_space
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"{name}: {space} is not a one-dimensional Box; flatten or encode it first")
+    assert isinstance(action_space, spaces.Box)
+    # Spawned, because the environment seeds itself with the same number: equal streams would tie its noise to the actions.
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    act = _behaviour(policy, action_space, rng)
+    options = _start_options(env, start)
+
+    columns = _Columns("observations", "actions", "rewards", "next_observations", "terminals", "timeouts", "episode_ids")
+    observation, _ = env.reset(seed=seed, options=options(rng))
+    episode = 0
+    while True:
+        before = np.array(observation)
+        action = _applied(act(observation), action_space)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        last = n_transitions is not None and len(columns) + 1 == n_wanted
+        timeout = bool((truncated or last) and not terminated)
+        columns.append(before, action, float(reward), observation, bool(terminated), timeout, episode)
+        if last:
+            break
+        if terminated or truncated:
+            episode += 1
+            if n_episodes is not None and episode == n_wanted:
+                break
+            observation, _ = env.reset(options=options(rng))
+    return columns.arrays()
+
+
+class _Columns:
+    """Rows collected one at a time, copied, since environments may write every observation into the same memory."""
+
+    def __init__(self, *names: str):
+        self._columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    def append(self, *values: Any) -> None:
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(np.array(value))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {name: np.array(column) for name, column in self._columns.items()}
+
+
+def _wanted(n_transitions: int | None, n_episodes: int | None) -> int:
+    given = {name: n for name, n in (("n_transitions", n_transitions), ("n_episodes", n_episodes)) if n is not None}
+    if len(given) != 1:
+        raise ValueError(
+            f"Give either n_transitions or n_episodes, got n_transitions={n_transitions}, n_episodes={n_episodes}"
+        )
+    ((name, n),) = given.items()
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"{name} must be a positive whole number, got {n!r}")
+    return int(n)
+
+
+def _behaviour(policy: str | Behaviour, action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:
+    if isinstance(policy, str):
+        if policy not in BEHAVIOURS:
+            raise ValueError(f"policy: unknown name {policy!r}; known are {', '.join(BEHAVIOURS)}")
+        return BEHAVIOURS[policy](action_space, rng)
+    if not callable(policy):
+        raise ValueError(f"policy must be a name or map an observation to an action, got {type(policy).__name__}")
+    return policy
+
+
+def _start_options(env: gym.Env, start: Start | None) -> Callable[[np.random.Generator], dict[str, Any] | None]:
+    """What reset() is told, drawn anew for each episode."""
+    if start is None:
+        return lambda rng: None
+    if isinstance(start, str) and start not in START_NAMES:
+        raise ValueError(f"start: unknown name {start!r}; known are {', '.join(START_NAMES)}, a state or a function")
+    # Gymnasium's own environments ignore options they do not know: the data would start somewhere else, and nobody would know.
+    if not isinstance(getattr(env.unwrapped, "state_space", None), spaces.Box):
+        raise ValueError("start: needs an environment that starts where it is told to, one with a Box `state_space`")
+    if isinstance(start, str):
+        return lambda rng: {"start": start}
+    if callable(start):
+        return lambda rng: {"state": np.array(start(rng), dtype=np.float64)}
+    state = np.array(start, dtype=np.float64)
+    return lambda rng: {"state": state.copy()}
+
+
+def _applied(action: Any, action_space: spaces.Box) -> np.ndarray:
+    """What the environment gets for an action: within its bounds, in its type."""
+    array = np.asarray(action)
+    if array.shape != action_space.shape:
+        raise ValueError(f"policy: an action of shape {array.shape} where the action space has {action_space.shape}")
+    if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        raise ValueError(f"policy: an action must hold finite numbers, got {array!r}")
+    return np.clip(array, action_space.low, action_space.high).astype(action_space.dtype)

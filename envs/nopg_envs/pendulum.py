@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
@@ -59,3 +60,8 @@ class HangingPendulumEnv(PendulumEnv):
         if self.render_mode == "human":
             self.render()
         return self._get_obs(), {}
+
+
+def register() -> None:
+    """Make the environment known to Gymnasium."""
+    gym.register("nopg/Pendulum-v0", entry_point="nopg_envs.pendulum:HangingPendulumEnv", max_episode_steps=500)

@@ -1,0 +1,157 @@
+"""Many Quanser cart-poles at once, as Gymnasium's vector environments."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from nopg_envs.cartpole.batch import CartPoleBatch
+from nopg_envs.cartpole.env import draw_noise
+from nopg_envs.cartpole.options import CartPoleOptions
+from nopg_envs.cartpole.parameters import CartPoleParameters
+
+
+class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """
+    The carts of `QuanserCartPoleBalanceEnv` or `QuanserCartPoleSwingUpEnv`, computed together on arrays. Spaces, options,
+    starts and numbers are theirs: the same as ``gymnasium.vector.SyncVectorEnv`` over as many of them, each cart with a
+    generator of its own, but faster.
+
+    A cart whose episode ended begins anew with the next step, which ignores its action and gives it no reward
+    (``AutoresetMode.NEXT_STEP``).
+
+    ``reset(seed=7)`` seeds the carts with 7, 8, …; a list gives each its own. ``reset(options={"state": ...})`` takes one
+    state for all carts, (4,), or one for each, (num_envs, 4).
+
+    :param num_envs: number of carts
+    :param max_episode_steps: after how many steps an episode is truncated, None for never
+    :param options: fields of `CartPoleOptions`, all of them keywords; ``task="balance"`` or ``"swing_up"`` among them
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any):
+        if not isinstance(num_envs, int) or num_envs < 1:
+            raise ValueError(f"num_envs: must be a positive count, got {num_envs!r}")
+        self.options = CartPoleOptions(**options)
+        self.num_envs = num_envs
+        self.max_episode_steps = max_episode_steps
+        self.single_action_space = self.options.action_space()
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.single_observation_space = self.options.observation_space()
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.state_space = self.options.state_space()
+        self.parameters: list[CartPoleParameters] = [self.options.nominal] * num_envs
+
+        assert self.options.randomize is not None
+        longest_delay = max((self.options.nominal.input_delay_s, *self.options.randomize.get("input_delay_s", ())))
+        self._batch = CartPoleBatch(self.options, num_envs, longest_delay)
+        self._generators: list[np.random.Generator] = []
+        self._ended = np.zeros(num_envs, dtype=np.bool_)
+        self._n_steps = np.zeros(num_envs, dtype=np.int64)
+        self._voltages, self._rail_ends, self._voltage_bounds = np.zeros((3, num_envs))
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self._seed(seed)
+        begun = [
+            self.options.begin(generator, asked)
+            for generator, asked in zip(self._generators, self._asked_of_each(options), strict=True)
+        ]
+        for cart, (parameters, state) in enumerate(begun):
+            self._place(cart, parameters, state)
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        return self._observe(), self._infos(np.full(self.num_envs, None, dtype=object))
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if not self._generators:
+            raise ResetNeeded("Call reset() before step()")
+        asked = self._volts(actions)
+        starting = self._ended
+        np.clip(asked, -self._voltage_bounds, self._voltage_bounds, out=self._voltages)
+        self._batch.hold(self._voltages, self._draw_noise(starting))
+        self._n_steps += 1
+        terminated, reasons = self._terminations(starting)
+        truncated = np.zeros_like(terminated)
+        if self.max_episode_steps is not None:
+            truncated = (self._n_steps >= self.max_episode_steps) & ~starting
+        for cart in np.flatnonzero(starting).tolist():
+            self._place(cart, *self.options.begin(self._generators[cart]))
+        rewards = np.where(starting, 0.0, np.cos(self._batch.state[1]))
+        self._ended = terminated | truncated
+        return self._observe(), rewards, terminated, truncated, self._infos(reasons)
+
+    def _seed(self, seed: int | Sequence[int | None] | None) -> None:
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+            seed = [int(seed) + cart for cart in range(self.num_envs)]
+        if seed is None and self._generators:
+            return
+        seeds = [None] * self.num_envs if seed is None else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed: one for each of {self.num_envs} carts, got {len(seeds)}")
+        before = self._generators or [seeding.np_random(None)[0] for _ in seeds]
+        # No seed leaves a generator as it is.
+        self._generators = [old if own is None else seeding.np_random(own)[0] for own, old in zip(seeds, before, strict=True)]
+
+    def _asked_of_each(self, options: dict[str, Any] | None) -> list[dict[str, Any] | None]:
+        states = np.asarray(options["state"], dtype=np.float64) if options and "state" in options else np.zeros(4)
+        if states.ndim < 2:
+            return [options] * self.num_envs
+        if states.shape != (self.num_envs, 4):
+            raise ValueError(f"options['state'] must have shape (4,) or ({self.num_envs}, 4), got {states.shape}")
+        return [{**(options or {}), "state": state} for state in states]
+
+    def _place(self, cart: int, parameters: CartPoleParameters, state: tuple[float, float, float, float]) -> None:
+        noise = (0.0, 0.0)
+        if self.options.sensor_noise > 0.0:
+            x_noise, theta_noise = draw_noise(self.options, parameters, 1, self._generators[cart])[0].tolist()
+            noise = (x_noise, theta_noise)
+        self._batch.place(cart, parameters, state, noise)
+        self.parameters[cart] = parameters
+        self._rail_ends[cart] = parameters.rail_length_m / 2.0
+        self._voltage_bounds[cart] = self.options.voltage_bound(parameters)
+        self._voltages[cart], self._n_steps[cart] = 0.0, 0
+
+    def _volts(self, actions: Any) -> np.ndarray:
+        array = np.asarray(actions, dtype=np.float64)
+        if array.shape != (self.num_envs, 1):
+            raise ValueError(f"actions: must have shape ({self.num_envs}, 1), got {array.shape}")
+        volts = array[:, 0]
+        if not np.isfinite(volts).all():
+            raise ValueError(f"actions: must be finite, not so for carts {np.flatnonzero(~np.isfinite(volts)).tolist()}")
+        return volts
+
+    def _draw_noise(self, starting: np.ndarray) -> np.ndarray | None:
+        if self.options.sensor_noise == 0.0:
+            return None
+        noise = np.zeros((self.num_envs, self.options.n_physics_steps, 2))
+        for cart in np.flatnonzero(~starting).tolist():
+            noise[cart] = draw_noise(self.options, self.parameters[cart], self.options.n_physics_steps, self._generators[cart])
+        return noise.transpose(1, 2, 0)
+
+    def _terminations(self, starting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        left = (self._batch.peaks[0] > self._rail_ends) & ~starting
+        fell = (self._batch.peaks[1] > self.options.theta_limit) & ~starting & ~left
+        reasons = np.full(self.num_envs, None, dtype=object)
+        reasons[left], reasons[fell] = "rail", "angle"
+        return left | fell, reasons
+
+    def _observe(self) -> np.ndarray:
+        x, theta, x_dot, theta_dot = self._batch.measured
+        return np.stack([x, np.sin(theta), np.cos(theta), x_dot, theta_dot], axis=1).astype(np.float32)
+
+    def _infos(self, reasons: np.ndarray) -> dict[str, Any]:
+        columns = {"state": self._batch.state.T.copy(), "voltage_volt": self._voltages.copy(), "termination": reasons}
+        everyone = {f"_{name}": np.ones(self.num_envs, dtype=np.bool_) for name in columns}
+        return {**columns, **everyone}
+
+
+BalanceVectorEnv = partial(CartPoleVectorEnv, task="balance")
+SwingUpVectorEnv = partial(CartPoleVectorEnv, task="swing_up")

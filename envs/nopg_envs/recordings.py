@@ -1,0 +1,197 @@
+"""Recordings of a real (or simulated) cart-pole: reading and checking the files."""
+
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.signal import savgol_filter
+
+Array = npt.NDArray[np.float64]
+
+# Span of the polynomial behind zero-phase derivatives: short against the pole's period, long against encoder counts.
+DERIVATIVE_SPAN_S = 0.06
+_SHORTEST = 16
+_GRAVITY = 9.81
+# The angle's zero is estimated from a moving pole: at rest dry friction holds it anywhere near the vertical.
+_MOVING_RAD_S = 0.2
+_LARGEST_ZERO_RAD = 0.1
+_ZERO_UNCERTAINTY_RAD = 0.002
+
+
+class RecordingError(ValueError):
+    """A file that is not a usable recording; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """
+    One run of the rig, evenly sampled.
+
+    :param name: to show to people, the file's name
+    :param dt_s: time between samples, s
+    :param x: cart position, 0 = rail centre, m, (n,)
+    :param theta: pole angle, 0 = upright, unwrapped, rad, (n,)
+    :param x_dot: zero-phase cart velocity, m/s, (n,)
+    :param theta_dot: zero-phase angular velocity, rad/s, (n,)
+    :param u: voltage applied from one sample to the next, V, (n − 1,)
+    """
+
+    name: str
+    dt_s: float
+    x: Array
+    theta: Array
+    x_dot: Array
+    theta_dot: Array
+    u: Array
+
+    def with_angle_zero(self, zero_rad: float) -> "Recording":
+        """The same recording, had the encoder read ``zero_rad`` less."""
+        return replace(self, theta=self.theta - zero_rad)
+
+
+class Layout(NamedTuple):
+    """A way of naming things in a file: ``needs`` recognises it, ``read`` makes a recording of it."""
+
+    needs: frozenset[str]
+    read: Callable[[str, Mapping[str, Any]], Recording]
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """
+    :param path: of the file
+    :return: its content, checked
+    """
+    name = Path(path).name
+    arrays = _read_arrays(Path(path))
+    for layout in LAYOUTS:
+        if layout.needs <= arrays.keys():
+            try:
+                return layout.read(name, arrays)
+            except (TypeError, ValueError) as error:
+                raise RecordingError(f"{path}: {error}") from error
+    lacking = " or ".join(", ".join(sorted(layout.needs - arrays.keys())) for layout in LAYOUTS)
+    raise RecordingError(
+        f"{path}: not a recording, it lacks the array {lacking}; it holds {', '.join(sorted(arrays)) or 'none'}"
+    )
+
+
+def angle_zero(recording: Recording) -> float:
+    """
+    What the pole's encoder reads when the pole is truly upright.
+
+    An encoder counts from wherever the pole was when it was set to zero, so a recording has its own zero, easily 0.01 rad from
+    the true one. Gravity knows the vertical: this fits the pole's equation of motion,
+
+        θ̈ = a (g sin(θ − δ) + cos(θ − δ) ẍ) − b θ̇ − c sgn θ̇
+
+    to the measured accelerations, to first order in δ and so linear in a, aδ, b and c. No simulator and no parameter set
+    enters: a wrong parameter set cannot hide behind a convenient zero.
+
+    :param recording: in which the pole should swing
+    :return: δ, rad; 0 where the pole moves too little to tell
+    """
+    span = _odd_span(recording.dt_s)
+    x_accel = savgol_filter(recording.x, span, 3, deriv=2, delta=recording.dt_s)
+    theta_accel = savgol_filter(recording.theta, span, 3, deriv=2, delta=recording.dt_s)
+    sine, cosine, speed = np.sin(recording.theta), np.cos(recording.theta), recording.theta_dot
+    columns = np.stack(
+        [
+            _GRAVITY * sine + cosine * x_accel,
+            -_GRAVITY * cosine + sine * x_accel,
+            -speed,
+            -np.sign(speed),
+        ],
+        axis=-1,
+    )
+    used = np.abs(speed) > _MOVING_RAD_S
+    # One-sided polynomials at the ends are poor derivatives.
+    used[:span] = used[-span:] = False
+    if used.sum() * recording.dt_s < 1.0:
+        return 0.0
+    columns, target = columns[used], theta_accel[used]
+    solution, _, rank, _ = np.linalg.lstsq(columns, target, rcond=1e-6)
+    if rank < columns.shape[1] or solution[0] <= 0:
+        return 0.0
+    zero = float(solution[1] / solution[0])
+    # Neighbours are correlated, but an angle's error enters its second derivative with both signs and cancels over a span:
+    # samples taken as independent do not understate the uncertainty.
+    variance = np.mean((target - columns @ solution) ** 2)
+    uncertainty = np.sqrt(variance * np.linalg.inv(columns.T @ columns)[1, 1]) / solution[0]
+    return zero if abs(zero) < _LARGEST_ZERO_RAD and uncertainty < _ZERO_UNCERTAINTY_RAD else 0.0
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise RecordingError(f"{path}: there is no such file")
+    try:
+        # Opened here, as NumPy leaves a broken file open.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise RecordingError(f"{path}: a single array, not an npz file of named ones")
+            return {name: content[name] for name in content.files}
+    except RecordingError:
+        raise
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        raise RecordingError(f"{path}: not a readable npz file") from error
+
+
+def _read_bench(name: str, arrays: Mapping[str, Any]) -> Recording:
+    """Arrays ``x``, ``theta`` (0 = upright), ``u``, ``dt`` or ``t``; zero-phase velocities ``*_dot_sg`` if there are any."""
+    x = _signal(arrays, "x")
+    n = len(x)
+    if n < _SHORTEST:
+        raise ValueError(f"too short, {n} samples; at least {_SHORTEST} are needed")
+    theta = np.unwrap(_signal(arrays, "theta", n))
+    # What was applied at the last sample no longer shows, so many programs write one voltage less than states.
+    u = _signal(arrays, "u")
+    if len(u) not in (n - 1, n):
+        raise ValueError(f"u has {len(u)} samples for {n} of x; {n - 1} or {n} are expected")
+    dt_s = _sampling_time(arrays, n)
+    velocities = {
+        key: _signal(arrays, f"{key}_sg", n)
+        if f"{key}_sg" in arrays
+        else savgol_filter(signal, _odd_span(dt_s), 3, deriv=1, delta=dt_s)
+        for key, signal in (("x_dot", x), ("theta_dot", theta))
+    }
+    return Recording(name=name, dt_s=dt_s, x=x, theta=theta, u=u[: n - 1], **velocities)
+
+
+def _signal(arrays: Mapping[str, Any], name: str, length: int | None = None) -> Array:
+    values = np.asarray(arrays[name])
+    if values.ndim != 1 or values.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be one row of numbers, not {values.dtype} of shape {values.shape}")
+    if length is not None and len(values) != length:
+        raise ValueError(f"{name} has {len(values)} samples and x has {length}")
+    values = values.astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(f"{name} is not finite at sample {bad[0]} ({len(bad)} such samples); cut them off")
+    return values
+
+
+def _sampling_time(arrays: Mapping[str, Any], length: int) -> float:
+    if "dt" in arrays:
+        dt_s = float(arrays["dt"])
+    elif "t" in arrays:
+        steps = np.diff(_signal(arrays, "t", length))
+        dt_s = float(np.mean(steps))
+        if np.abs(steps - dt_s).max() > 0.05 * abs(dt_s):
+            raise ValueError("t is not evenly spaced; resample the recording")
+    else:
+        raise ValueError("neither dt nor t is there: the sampling time is unknown")
+    if not 0.0 < dt_s <= 0.05:
+        raise ValueError(f"sampling time {dt_s:g} s; more than 0 and at most 0.05 s is needed")
+    return dt_s
+
+
+def _odd_span(dt_s: float) -> int:
+    return max(5, 2 * round(DERIVATIVE_SPAN_S / dt_s / 2) + 1)
+
+
+# The first layout that a file satisfies reads it. Flight logs of the rig software are to be added here.
+LAYOUTS: tuple[Layout, ...] = (Layout(needs=frozenset({"x", "theta", "u"}), read=_read_bench),)

@@ -1,0 +1,56 @@
+"""Recordings of a simulated rig whose parameters are known, in the layout of a real one."""
+
+from pathlib import Path
+
+import numpy as np
+
+from nopg_envs.cartpole.dynamics import rk4_step
+from nopg_envs.cartpole.parameters import CartPoleParameters
+
+DT_S = 0.004
+FINE_S = 0.0005
+
+
+def chirp(duration_s: float, amplitude: float = 3.0, fastest_hz: float = 3.0) -> np.ndarray:
+    """Voltage that falls from fast to slow, as on the real rig."""
+    t = np.arange(round(duration_s / DT_S)) * DT_S
+    return -amplitude * np.sin(2 * np.pi * (fastest_hz * t - 0.45 * fastest_hz * t**2 / duration_s))
+
+
+def record(
+    path: Path,
+    parameters: CartPoleParameters,
+    voltage: np.ndarray,
+    start: tuple[float, float, float, float] = (0.0, np.pi - 0.4, 0.0, 0.0),
+    *,
+    quantised: bool = True,
+    noise_seed: int | None = None,
+    angle_zero: float = 0.0,
+) -> Path:
+    """
+    Simulate in small steps, in which the voltage is looked up at its delayed time, and write what the encoders would read.
+
+    :param noise_seed: also disturb the motor's voltage by 0.05 V from sample to sample, and each reading by a count
+    """
+    rng = np.random.default_rng(noise_seed)
+    n_fine = round(DT_S / FINE_S)
+    applied = voltage + (0.05 * rng.standard_normal(len(voltage)) if noise_seed is not None else 0.0)
+    state, states = np.array(start), [np.array(start)]
+    for step in range(len(voltage) * n_fine):
+        sample = int(np.floor((step * FINE_S + 1e-9 - parameters.input_delay_s) / DT_S))
+        state = rk4_step(parameters, state, applied[max(0, sample)], FINE_S)
+        if (step + 1) % n_fine == 0:
+            states.append(state)
+    true = np.array(states)
+    x, theta = true[:, 0], true[:, 1] + angle_zero
+    if noise_seed is not None:
+        x = x + parameters.cart_count_m * rng.standard_normal(len(x))
+        theta = theta + parameters.pole_count_rad * rng.standard_normal(len(x))
+    if quantised:
+        x = np.round(x / parameters.cart_count_m) * parameters.cart_count_m
+        theta = np.round(theta / parameters.pole_count_rad) * parameters.pole_count_rad
+    arrays = {"x": x, "theta": (theta + np.pi) % (2 * np.pi) - np.pi, "u": voltage, "dt": DT_S}
+    if not quantised:
+        arrays |= {"x_dot_sg": true[:, 2], "theta_dot_sg": true[:, 3]}
+    np.savez(path, **arrays)
+    return path
