@@ -40,6 +40,7 @@ format: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/update_time.py
 	$(BIN)/python benchmarks/bandwidth_time.py
+	$(BIN)/python benchmarks/env_speed.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
