@@ -102,8 +102,12 @@ def time_updates(model: NOPG, n_updates: int) -> tuple[float, dict[str, float]]:
     return (time.perf_counter() - start) / n_updates, stages
 
 
-def compare(variant: str, n: int) -> dict[str, Any]:
-    data = pendulum_grid(GRIDS[n])
+def data_of(kind: str, n: int) -> dict[str, np.ndarray]:
+    return pendulum_grid(GRIDS[n]) if kind == "grid" else random_pendulum(n)
+
+
+def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
+    data = data_of(kind, n)
     model = our_model(data, variant)
     dense = dense_model(data, variant, model)
     model.learn(5, log_interval=None)
@@ -118,18 +122,19 @@ def compare(variant: str, n: int) -> dict[str, Any]:
     second, _ = time_updates(model, N_UPDATES)
     seconds = (first + second) / 2
     row = {
+        "data": kind,
         "variant": variant,
         "n": n,
         "n_neighbors": model.prepared_problem().queries.neighbors.n_neighbors,
         "seconds": seconds,
         "dense_seconds": dense_seconds,
         "ratio": dense_seconds / seconds,
-        "memory_mb": peak_memory(variant, n, "ours"),
-        "dense_memory_mb": peak_memory(variant, n, "dense"),
+        "memory_mb": peak_memory(kind, variant, n, "ours"),
+        "dense_memory_mb": peak_memory(kind, variant, n, "dense"),
         "stages": stages,
     }
     print(
-        f"{variant} {n:6d} {row['n_neighbors']:5d} {1e3 * seconds:10.2f} {1e3 * dense_seconds:10.1f} {row['ratio']:8.1f}"
+        f"{kind:6} {variant} {n:6d} {row['n_neighbors']:5d} {1e3 * seconds:10.2f} {1e3 * dense_seconds:10.1f} {row['ratio']:8.1f}"
         f" {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   " + stage_columns(stages),
         flush=True,
     )
@@ -140,16 +145,16 @@ def stage_columns(stages: dict[str, float]) -> str:
     return " ".join(f"{1e3 * stages[stage]:8.2f}" for stage in STAGES)
 
 
-def peak_memory(variant: str, n: int, which: str) -> float:
+def peak_memory(kind: str, variant: str, n: int, which: str) -> float:
     """Megabytes at the peak of a process of its own that makes three updates, imports included."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(_peak_memory, (variant, n, which))
+        return pool.apply(_peak_memory, (kind, variant, n, which))
 
 
-def _peak_memory(variant: str, n: int, which: str) -> float:
+def _peak_memory(kind: str, variant: str, n: int, which: str) -> float:
     th.set_num_threads(1)
-    data = pendulum_grid(GRIDS[n])
+    data = data_of(kind, n)
     model = our_model(data, variant)
     dense = dense_model(data, variant, model)
     for _ in range(3):
@@ -167,8 +172,8 @@ def growth(sizes: tuple[int, ...]) -> tuple[list[dict[str, Any]], float]:
     rows = []
     for n in sizes:
         data = random_pendulum(n)
-        # The bandwidth for which the 64 nearest samples hold all but about a thousandth of the kernel's mass, whatever the
-        # density: states lie on a cylinder, so distances shrink with the square root of n.
+        # The bandwidth for which the 64 nearest samples hold all but about a hundredth of any state's kernel mass, whatever
+        # the density: states lie on a cylinder, so distances shrink with the square root of n.
         bandwidth = data["observations"].std(axis=0) * 6.5 / np.sqrt(n)
         model = our_model(data, "D", n_neighbors=GROWTH_NEIGHBORS, state_bandwidth=bandwidth, action_bandwidth=1.0)
         start = time.perf_counter()
@@ -205,8 +210,10 @@ def main() -> None:
 
     stage_names = " ".join(f"{stage:>8}" for stage in STAGES)
     print(f"\nOne update, ms, {N_UPDATES * 2} updates of ours; peak memory, MB; our stages, ms")
-    print(f"       n     k       ours      dense    ratio      ours     dense   {stage_names}")
-    comparison = [compare(variant, n) for variant in ("D", "S") for n in GRIDS if n <= (450 if quick else LARGEST[variant])]
+    print(f"data          n     k       ours      dense    ratio      ours     dense   {stage_names}")
+    cases = [("grid", variant, n) for variant in ("D", "S") for n in GRIDS if n <= (450 if quick else LARGEST[variant])]
+    # Scattered samples make a harder system than a grid's: nearly a table of nearest samples.
+    comparison = [compare(*case) for case in [*cases, ("random", "D", 450 if quick else 3200)]]
     print(f"\nGrowth with n at k = {GROWTH_NEIGHBORS}, ms an update; seconds of preparation; state-kernel mass left out")
     print(f"       n   prepare     update  truncated   {stage_names}")
     rows, exponent = growth(GROWTH_SIZES[:2] if quick else GROWTH_SIZES)

@@ -152,15 +152,20 @@ def solve_bellman(
     :param problem: the equation
     :param responsibilities: ``problem.support.weights(problem.queries, actions)``, (m, a, k)
     :param warm_start: solutions for similar policies, to start the solvers from; left as it is
-    :param tolerance: relative residual of both solves
+    :param tolerance: relative residual of both solves, where the precision allows it
     """
+    if not bool(responsibilities.isfinite().all()):
+        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
     # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
     weights = responsibilities[:, 0] if responsibilities.shape[1] == 1 else responsibilities.mean(dim=1)
     _fill_transition(problem, weights[: problem.n_next_states])
     initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
 
     transition, gamma = problem.transition, problem.gamma
-    problem.coarse_model.build(transition, gamma)
+    coarse_model = problem.coarse_model
+    coarse_model.build(transition, gamma, problem.rewards)
+    # Rounding alone leaves a residual of about this size: asking for less would only wake the fallbacks.
+    tolerance = max(tolerance, 4.0 * th.finfo(problem.rewards.dtype).eps / (1.0 - gamma))
     warm_start = warm_start or WarmStart()
 
     def operator(x: th.Tensor) -> th.Tensor:
@@ -173,7 +178,7 @@ def solve_bellman(
         operator,
         problem.rewards,
         lambda: transition.dense_bellman_operator(gamma),
-        problem.coarse_model.precondition,
+        coarse_model.precondition if coarse_model.pays else None,
         warm_start.q_history.guess(operator, problem.rewards),
         tolerance,
     )
@@ -181,7 +186,7 @@ def solve_bellman(
         transposed,
         initial_weights,
         lambda: transition.dense_bellman_operator(gamma).T,
-        problem.coarse_model.precondition_transposed,
+        coarse_model.precondition_transposed if coarse_model.pays else None,
         warm_start.visitation_history.guess(transposed, initial_weights),
         tolerance,
     )

@@ -111,6 +111,12 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
             "Set `terminals` and `timeouts` yourself if there was one.",
             stacklevel=2,
         )
+    if buffer.full and buffer.pos > 0:
+        warnings.warn(
+            "This replay buffer has overwritten its oldest transitions: the first one left of each environment counts as an "
+            "episode's start but may lie in the middle of one. Pass initial_states to say where the task starts.",
+            stacklevel=2,
+        )
     # Oldest first. With optimize_memory_usage a full buffer has overwritten the state at `pos`, so that row is lost.
     rows = np.arange(buffer.size())
     if buffer.full:

@@ -34,8 +34,8 @@ class TransitionDataset:
     :param next_observations: states s' that followed, (n, d_s)
     :param terminals: whether the task truly ended with s'; a time limit is not an end, (n,)
     :param timeouts: whether a time limit cut the episode after s', (n,)
-    :param episode_ids: any whole number for each episode, (n,); without it, ``timeouts`` tells where episodes end,
-        and without either the transitions are taken as unordered one-step samples
+    :param episode_ids: any whole number for each episode, (n,), an episode's rows in the order of time; without it,
+        ``timeouts`` tells where episodes end, and without either the transitions are taken as unordered one-step samples
     :param observation_space: Box that observations come from, for models built without an environment
     :param action_space: Box that actions come from; without it, the range of the actions seen
     """

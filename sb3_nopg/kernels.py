@@ -69,9 +69,9 @@ def action_derivative(responsibilities: th.Tensor, neighbor_values: th.Tensor, n
     """
     derivative = responsibilities.new_empty(*responsibilities.shape[:2], len(neighbor_actions))
     for rows in row_blocks(responsibilities):
-        weights, q_values = responsibilities[rows], neighbor_values[rows, None, :]
+        # Values have a large common part, in which E[qa] − E[q]E[a] would drown. Differences to one of them are free of it.
+        weights, q_values = responsibilities[rows], (neighbor_values[rows] - neighbor_values[rows, :1])[:, None, :]
         values = (weights * q_values).sum(dim=-1, keepdim=True)  # (m, a, k) -> (m, a, 1)
-        # Centred before it is multiplied: E[qa] − E[q]E[a] would cancel when q has a large common part, as it usually has.
         advantages = weights * (q_values - values)
         for dimension, actions in enumerate(neighbor_actions):
             derivative[rows, :, dimension] = (advantages * actions[rows, None, :]).sum(dim=-1)

@@ -1,6 +1,7 @@
 """NOPG: learn a policy from a fixed data set by the nonparametric off-policy policy gradient."""
 
 import io
+import logging
 import pathlib
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from numpy.typing import ArrayLike
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -43,6 +45,10 @@ from sb3_nopg.preparation import build_problem, find_initial_states
 from sb3_nopg.queries import PolicyQueries
 from sb3_nopg.threads import threads_for
 
+_logger = logging.getLogger(__name__)
+# Where the median estimate rests on fewer samples than this, or more than this share of a weight may be missing, say so.
+_FEW_SAMPLES, _MUCH_MISSING = 1.5, 0.1
+
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 BandwidthChoice = str | float | list[float] | np.ndarray
 
@@ -62,7 +68,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     :param tensorboard_log: where to log for tensorboard
     :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` and ``activation_fn``
     :param verbose: 0 for no output, 1 for tables of progress
-    :param seed: the same seed gives the same bits on the CPU
+    :param seed: the same seed gives the same bits on the CPU, for a given number of torch threads
     :param device: "cpu", "cuda" or "auto"
     :param _init_setup_model: whether to build the networks on construction
     :param dataset: the data; can be given later with :meth:`set_dataset` or :meth:`load_replay_buffer`
@@ -81,9 +87,11 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         fixed function
     :param n_neighbors: samples considered at each state: a count, ``"auto"`` for as many as ``truncation_tolerance`` asks for,
         None for all (exact, and quadratic in memory)
-    :param truncation_tolerance: share of any state's kernel mass that ``"auto"`` may leave out
+    :param truncation_tolerance: share of any state's kernel mass that ``"auto"`` may leave out. It concerns the state kernel;
+        what may be missing under the policy's actions is logged as ``train/truncation_error``
     :param keep_largest: the paper's sparsification: keep so many entries of each row of the transition matrix
-    :param kl_bound: the paper's other one: keep as few entries as stay within this divergence
+    :param kl_bound: the paper's other one: keep as few entries as stay within this divergence; for a stochastic policy, of
+        the row averaged over its actions
     :param solver_tolerance: relative residual of the linear systems
     :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
@@ -113,7 +121,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         device: th.device | str = "auto",
         _init_setup_model: bool = True,
         dataset: TransitionDataset | None = None,
-        initial_states: np.ndarray | None = None,
+        initial_states: ArrayLike | None = None,
         variant: str | None = None,
         state_bandwidth: BandwidthChoice = "cross_validation",
         action_bandwidth: BandwidthChoice = "cross_validation",
@@ -263,12 +271,14 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         check_not_normalized(env)
         super().set_env(env, force_reset)
+        # Start states may have come from the environment before.
+        self._problem, self._start_states = None, None
 
     def set_parameters(
         self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
     ) -> None:
         super().set_parameters(load_path_or_dict, exact_match, device)
-        # Parameters of a model that never saw data know no normalisation.
+        # Parameters of a model that never learned know no normalisation yet; for any other, it is settled.
         if self.dataset is not None and self.normalize_observations:
             self.policy.fit_normalization(self.dataset.observations)
 
@@ -284,7 +294,10 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def prepared_problem(self) -> BellmanProblem:
         """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
         if self._problem is None:
+            first = self._start_states is None
             self._problem = self._prepare()
+            if first:
+                self._announce_thin_support(self._problem)
         return self._problem
 
     def _prepare(self) -> BellmanProblem:
@@ -340,14 +353,23 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         :param batch_size: accepted for SB3's sake; the gradient is never that of a batch
         """
         self.policy.set_training_mode(True)
+        # From now on the parameters belong to the normalisation they were learned with, be it none.
+        self.policy.normalization_fitted.fill_(True)
         self._update_learning_rate(self.policy.optimizer)
         for _ in range(gradient_steps):
             if self.resample_interval is not None and self._n_updates % self.resample_interval == 0 and self._n_updates > 0:
-                self._noise_epoch += 1
-                self._problem = None
+                self._resample()
             with threads_for(self.prepared_problem().queries.neighbors.log_state_kernel.numel()):
                 self._update_policy()
             self._n_updates += 1
+
+    def _resample(self) -> None:
+        """Draw actions and next states anew; only moved next states need new neighbours."""
+        self._noise_epoch += 1
+        if self.n_next_state_samples > 1:
+            self._problem = None
+        elif self._problem is not None:
+            self._noise = self._draw_action_noise(len(self._problem.queries), self._noise_generator())
 
     def _update_policy(self) -> None:
         problem = self.prepared_problem()
@@ -387,12 +409,32 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         for name, start, end in zip(("policy", "weights", "solve", "gradient", "step"), clock[:-1], clock[1:], strict=True):
             self.logger.record(f"time/{name}_seconds", end - start)
 
+    def _announce_thin_support(self, problem: BellmanProblem) -> None:
+        """Say once for each data set what would make learning a matter of luck."""
+        actions = self._policy_actions(problem).detach()
+        effective = problem.support.effective_samples(problem.queries, actions)
+        if effective < _FEW_SAMPLES:
+            _logger.warning(
+                "Half of the estimates rest on %.1f samples or fewer: the bandwidths make the model a table of nearest "
+                "samples, in which the policy's actions hardly matter. Raise state_bandwidth_factor or "
+                "action_bandwidth_factor.",
+                effective,
+            )
+        missing = problem.support.truncation_error(problem.queries, actions)
+        if missing > _MUCH_MISSING:
+            _logger.warning(
+                "Up to %.0f %% of a state's weights may lie outside its neighbour list, because no neighbour's action is near "
+                "the policy's. Widen the action bandwidth or raise n_neighbors.",
+                100 * missing,
+            )
+
     def dump_logs(self) -> None:
         """Write the log, with what is worth computing only now and then."""
         problem = self.prepared_problem()
         with th.no_grad():
             actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
             self.logger.record("train/truncation_error", problem.support.truncation_error(problem.queries, actions))
+            self.logger.record("train/effective_samples", problem.support.effective_samples(problem.queries, actions))
             std = self.policy.action_distribution(problem.queries.states)[1]
         if std is not None:
             self.logger.record("train/policy_std", float(std.mean()))
@@ -447,7 +489,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
         callback.on_training_end()
-        del new_obs, dones, infos
+        del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
 
     def _setup_learn(

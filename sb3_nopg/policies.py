@@ -63,8 +63,9 @@ class NOPGPolicy(BasePolicy):
             optimizer_kwargs=optimizer_kwargs,
         )
         n_observations = observation_space.shape[0]
-        self.register_buffer("observation_mean", th.zeros(n_observations))
-        self.register_buffer("observation_std", th.ones(n_observations))
+        # In float64, also for a network in float32: a small spread about a large mean would drown in rounding.
+        self.register_buffer("observation_mean", th.zeros(n_observations, dtype=th.float64))
+        self.register_buffer("observation_std", th.ones(n_observations, dtype=th.float64))
         self.register_buffer("normalization_fitted", th.tensor(False))
         self.register_buffer("std_scale", th.tensor(1.0))
         low, high = th.from_numpy(action_space.low).float(), th.from_numpy(action_space.high).float()
@@ -90,7 +91,8 @@ class NOPGPolicy(BasePolicy):
         self.normalization_fitted.fill_(True)
 
     def normalize(self, observations: th.Tensor) -> th.Tensor:
-        return (observations.to(self.observation_mean.dtype) - self.observation_mean) / self.observation_std
+        normalized = (observations.to(self.observation_mean.dtype) - self.observation_mean) / self.observation_std
+        return normalized.to(self.action_center.dtype)
 
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:
         """
@@ -161,7 +163,7 @@ class DeterministicMlpPolicy(NOPGPolicy):
         **kwargs: Any,
     ):
         super().__init__(observation_space, action_space, **kwargs)
-        if isinstance(net_arch, dict) or not all(isinstance(units, int) and units > 0 for units in net_arch):
+        if not isinstance(net_arch, list | tuple) or not all(isinstance(n, int | np.integer) and n > 0 for n in net_arch):
             raise InputError("net_arch", f"{net_arch} is no list of layer sizes", "Give one list: there is no critic to size")
         self.net_arch, self.activation_fn = list(net_arch), activation_fn
         outputs = self.n_heads * action_space.shape[0]

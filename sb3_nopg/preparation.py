@@ -6,7 +6,7 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_nopg.bandwidth import Bandwidths
+from sb3_nopg.bandwidth import Bandwidths, varies
 from sb3_nopg.bellman import BellmanProblem, prepare_problem
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
@@ -48,7 +48,7 @@ def build_problem(
     )
     # A dimension that never changes has a bandwidth only for form's sake: noise there would show the policy states that
     # cannot be.
-    constant = np.ptp(data.next_observations, axis=0) == 0.0
+    constant = ~varies(data.next_observations)
     return prepare_problem(
         support,
         tensor(data.rewards),

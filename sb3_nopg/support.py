@@ -93,6 +93,15 @@ class Support:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, queries.neighbor_actions)
         return th.logsumexp(log_kernel + queries.neighbors.log_state_kernel[:, None, :], dim=-1)
 
+    def effective_samples(self, queries: Queries, actions: th.Tensor) -> float:
+        """
+        Median over the queries of 1 / Σ_j ε_j²: how many samples share the weight at a state.
+
+        :param queries: m states
+        :param actions: in the environment's units, (m, a, d_a)
+        """
+        return float((1.0 / self.weights(queries, actions).square().sum(dim=-1)).median())
+
     def truncation_error(self, queries: Queries, actions: th.Tensor) -> float:
         """
         Largest share of a query's weights, under the policy's actions, that its neighbour list may lack.

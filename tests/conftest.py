@@ -1,9 +1,6 @@
 """Problems that several test files share."""
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
 import torch as th
 
 from oracles import OracleProblem
@@ -101,8 +98,3 @@ class TinyPolicy(th.nn.Module):
             return self(states)[:, None, :]
         mean, std = self(states)
         return mean[:, None, :] + std[:, None, :] * th.as_tensor(noise)
-
-
-@pytest.fixture
-def make_problem() -> Callable[..., OracleProblem]:
-    return random_problem

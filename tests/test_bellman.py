@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
+from sb3_nopg import bellman
 from sb3_nopg.bellman import BellmanProblem, WarmStart, prepare_problem, return_derivative
+from sb3_nopg.errors import SolverError
 
 
 def engine_gradient(
@@ -97,6 +99,50 @@ def test_gradient_of_the_papers_sparsifications_is_that_of_their_own_return(keep
         with th.no_grad():
             returns.append(evaluate(problem, policy.sample(problem.queries.states, noise), tolerance=1e-13).estimated_return)
     assert (returns[0] - returns[1]) / (2 * step) == pytest.approx(ours @ direction, rel=1e-5)
+
+
+@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
+def test_sparsified_rows_are_the_oracles_rows_with_small_entries_gone(stochastic):
+    oracle = random_problem(n_terminals=0)
+    policy = TinyPolicy(2, 1, stochastic)
+    noise = action_noise(oracle, stochastic)
+    full = oracles.evaluate_loops(oracle, policy, noise).transition
+    for arguments in ({"keep_largest": 5}, {"kl_bound": 0.2}):
+        problem = engine_problem(oracle, **arguments)
+        with th.no_grad():
+            evaluate(problem, policy.sample(problem.queries.states, noise))
+        rows = problem.transition.to_dense().numpy()
+        for row, reference in zip(rows, full, strict=True):
+            n_kept = int((row > 0).sum())
+            if "keep_largest" in arguments:
+                assert n_kept == 5
+            else:
+                ordered = np.sort(reference)[::-1].cumsum()
+                assert n_kept == int(np.argmax(ordered >= np.exp(-0.2))) + 1
+            assert n_kept < 30
+            np.testing.assert_array_equal(np.sort(np.argsort(reference)[-n_kept:]), np.flatnonzero(row))
+            if not stochastic:
+                np.testing.assert_allclose(row[row > 0], reference[row > 0] / reference[row > 0].sum(), rtol=1e-9)
+
+
+def test_a_value_beyond_its_bound_is_an_error(monkeypatch):
+    problem = engine_problem(random_problem())
+    actions = th.zeros(len(problem.queries), 1, 1, dtype=th.float64)
+    doubled = bellman.solve
+
+    def solve_wrongly(*arguments, **keywords):
+        solution = doubled(*arguments, **keywords)
+        return dataclasses.replace(solution, value=solution.value * 1e3)
+
+    monkeypatch.setattr(bellman, "solve", solve_wrongly)
+    with pytest.raises(SolverError, match="R_max"):
+        evaluate(problem, actions)
+
+
+def test_weights_that_are_not_finite_are_an_error():
+    problem = engine_problem(random_problem())
+    with pytest.raises(SolverError, match="not finite"):
+        evaluate(problem, th.full((len(problem.queries), 1, 1), th.nan, dtype=th.float64))
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)

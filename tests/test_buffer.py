@@ -17,6 +17,9 @@ ACTION_SPACE = spaces.Box(np.array([-1.0, 10.0], dtype=np.float32), np.array([3.
 # Numbers, because choosing bandwidths is not what these tests are about.
 BANDWIDTHS = {"state_bandwidth": 0.5, "action_bandwidth": 0.5, "next_state_bandwidth": 0.5}
 
+# That a wrapped buffer may begin in mid-episode is told to the user, and tested in test_training.py.
+pytestmark = pytest.mark.filterwarnings("ignore:This replay buffer has overwritten")
+
 
 def make_dataset(n=20, seed=0, dtype=np.float64, **changes):
     """Rows that can be told apart by their first observation, with one row both terminal and timed out."""

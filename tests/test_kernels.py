@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
+from sb3_nopg import kernels
 from sb3_nopg.kernels import action_derivative, largest_weights, log_action_kernel, responsibilities
+from sb3_nopg.neighbors import NeighborLists
+from sb3_nopg.support import Queries, Support
 
 
 def random_rows(seed: int, m: int = 6, a: int = 3, k: int = 8, d_a: int = 2) -> dict[str, th.Tensor]:
@@ -51,11 +54,31 @@ def test_derivative_of_a_row_equals_autograd():
 
 
 def test_derivative_does_not_cancel_when_values_share_a_large_part():
+    """One part in 2⁴⁴ of the values differs: E[qa] − E[q]E[a] would lose it to rounding, the centred form keeps it."""
     rows = random_rows(2)
     weights = responsibilities(rows["log_state_kernel"], log_action_kernel(rows["actions"], rows["neighbor_actions"]))
-    plain = action_derivative(weights, rows["values"], rows["neighbor_actions"])
-    shifted = action_derivative(weights, rows["values"] + 1e9, rows["neighbor_actions"])
-    np.testing.assert_allclose(shifted, plain, atol=1e-5)
+    shift = 2.0**44
+    values = (rows["values"] + shift) - shift  # exactly what is left of the values beside the shift
+    exact = action_derivative(weights, values, rows["neighbor_actions"])
+    ours = action_derivative(weights, values + shift, rows["neighbor_actions"])
+    actions = rows["neighbor_actions"].permute(1, 2, 0)
+    shifted = (values + shift)[:, :, None]
+    naive = weights @ (shifted * actions) - (weights @ shifted) * (weights @ actions)
+    ours_error, naive_error = float((ours - exact).abs().max()), float((naive - exact).abs().max())
+    assert ours_error < 1e-6 * naive_error
+
+
+@pytest.mark.parametrize("block", [1, 7, 50, 10**6])
+def test_work_in_blocks_is_the_same_work(block, monkeypatch):
+    rows = random_rows(4)
+    support = Support(*(th.ones(2, dtype=th.float64) for _ in range(4)))
+    neighbors = NeighborLists(th.zeros(6, 8, dtype=th.int64), rows["log_state_kernel"], th.zeros(6, dtype=th.float64))
+    queries = Queries(th.zeros(6, 2, dtype=th.float64), neighbors, rows["neighbor_actions"])
+    expected = responsibilities(rows["log_state_kernel"], log_action_kernel(rows["actions"], rows["neighbor_actions"]))
+    derivative = action_derivative(expected, rows["values"], rows["neighbor_actions"])
+    monkeypatch.setattr(kernels, "_BLOCK_ENTRIES", block)
+    np.testing.assert_allclose(support.weights(queries, rows["actions"]), expected, rtol=1e-14)
+    np.testing.assert_allclose(action_derivative(expected, rows["values"], rows["neighbor_actions"]), derivative, rtol=1e-12)
 
 
 @pytest.mark.parametrize("keep_largest", [1, 3, 8, 20])

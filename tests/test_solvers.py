@@ -168,7 +168,7 @@ def test_coarse_model_saves_iterations_and_leaves_the_answer_alone(transposed):
     transition, _, _ = sparse_transition()
     gamma, rhs = 0.99, th.as_tensor(np.random.default_rng(3).normal(size=400))
     coarse = CoarseModel(th.arange(400, dtype=th.float64)[:, None])
-    coarse.build(transition, gamma)
+    coarse.build(transition, gamma, rhs)
     product = transition.bellman_operator_transposed if transposed else transition.bellman_operator
     precondition = coarse.precondition_transposed if transposed else coarse.precondition
     plain = bicgstab(lambda x: product(x, gamma), rhs, None, None, 1e-10, 1000)
@@ -182,7 +182,7 @@ def test_coarse_model_saves_iterations_and_leaves_the_answer_alone(transposed):
 def test_transposed_preconditioner_is_the_transpose():
     transition, _, _ = sparse_transition(n=64)
     coarse = CoarseModel(th.arange(64, dtype=th.float64)[:, None])
-    coarse.build(transition, 0.9)
+    coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     identity = th.eye(64, dtype=th.float64)
     matrix = th.stack([coarse.precondition(column) for column in identity], dim=1)
     transpose = th.stack([coarse.precondition_transposed(column) for column in identity], dim=1)
@@ -195,23 +195,57 @@ def test_coarse_model_is_exact_when_every_sample_is_a_cell_of_its_own():
     transition, _, _ = sparse_transition(n=8)
     coarse = CoarseModel(th.arange(8, dtype=th.float64)[:, None])
     coarse._set_cells(th.arange(8), 8)
-    coarse.build(transition, 0.9)
+    coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     x = th.as_tensor(np.random.default_rng(4).normal(size=8))
     np.testing.assert_allclose(coarse.precondition(transition.bellman_operator(x, 0.9)), x, atol=1e-12)
+
+
+def test_a_coarse_model_that_does_harm_is_left_out():
+    """On a table of nearest samples, here random jumps, averages over cells say nothing."""
+    rng = np.random.default_rng(7)
+    n = 600
+    jumps = TransitionMatrix(th.as_tensor(rng.integers(0, n, (n, 1))), n, th.float64, th.device("cpu"))
+    jumps.fill(th.ones(n, 1, dtype=th.float64))
+    rewards = th.as_tensor(rng.normal(size=n))
+    harmful, helpful = CoarseModel(th.arange(n, dtype=th.float64)[:, None]), CoarseModel(th.arange(400.0).double()[:, None])
+    harmful.build(jumps, 0.99, rewards)
+    assert not harmful.pays
+    local, _, _ = sparse_transition()
+    helpful.build(local, 0.99, rewards[:400])
+    assert helpful.pays
+
+
+def test_single_precision_stays_single(monkeypatch):
+    monkeypatch.setitem(coarse_module._MAX_DENSE_CELLS, "cpu", 0)
+    _, columns, values = sparse_transition(n=64)
+    single = TransitionMatrix(columns, 64, th.float32, th.device("cpu"))
+    single.fill(values.float())
+    coarse = CoarseModel(th.arange(64, dtype=th.float32)[:, None])
+    x = th.ones(64)
+    coarse.build(single, 0.9, x)
+    assert coarse.precondition(x).dtype == coarse.precondition_transposed(x).dtype == th.float32
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e200])
+def test_systems_of_any_size_are_solved(size):
+    transition, gamma = SYSTEMS["random jumps"]
+    matrix, rhs = th.eye(60, dtype=th.float64) - gamma * transition, size * th.ones(60, dtype=th.float64)
+    solution = solve(matrix.mv, rhs, lambda: matrix, initial_guess=0.5 * rhs, tolerance=1e-10)
+    np.testing.assert_allclose(solution.value / size, 1 / (1 - gamma), rtol=1e-8)
 
 
 def test_coarse_model_is_built_anew_after_a_while():
     transition, _, values = sparse_transition(n=64)
     coarse = CoarseModel(th.arange(64, dtype=th.float64)[:, None])
-    coarse.build(transition, 0.9)
+    coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     x = th.ones(64, dtype=th.float64)
     before = coarse.precondition(x)
     transition.fill(values * 0.1)
-    coarse.build(transition, 0.9)
+    coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     np.testing.assert_array_equal(coarse.precondition(x), before)
     for _ in range(20):
         coarse.grow_older()
-    coarse.build(transition, 0.9)
+    coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     assert float((coarse.precondition(x) - before).abs().max()) > 0.1
 
 
@@ -223,7 +257,7 @@ def test_a_coarse_model_whose_cells_all_touch_takes_larger_ones(monkeypatch):
     transition.fill(th.full((n, k), 1.0 / k, dtype=th.float64))
     coarse = CoarseModel(th.as_tensor(rng.normal(size=(n, 3))))
     assert coarse._n_cells == 1024
-    coarse.build(transition, 0.9)
+    coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     assert coarse._n_cells == 512
     assert int(coarse._size.sum()) == n
     ones = th.ones(n, dtype=th.float64)

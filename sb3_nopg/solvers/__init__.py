@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch as th
 
@@ -42,6 +43,29 @@ def solve(
     """
     if not bool(rhs.any()):
         return Solution(th.zeros_like(rhs), 0.0, 0, "none needed")
+    # Norms of very large or very small numbers leave the range of floating point, so all is done at size one.
+    scale = rhs.abs().max()
+    solution = _solve_scaled(
+        operator,
+        rhs / scale,
+        to_dense,
+        preconditioner,
+        None if initial_guess is None else initial_guess / scale,
+        tolerance,
+        max_iterations,
+    )
+    return replace(solution, value=solution.value * scale)
+
+
+def _solve_scaled(
+    operator: LinearMap,
+    rhs: th.Tensor,
+    to_dense: Callable[[], th.Tensor],
+    preconditioner: LinearMap | None,
+    initial_guess: th.Tensor | None,
+    tolerance: float,
+    max_iterations: int,
+) -> Solution:
     # Cheapest first, and each starts where the one before stopped.
     solution = bicgstab(operator, rhs, preconditioner, initial_guess, tolerance, max_iterations)
     if solution.residual <= tolerance:

@@ -7,7 +7,8 @@ few hundred or thousand cells does that exactly and at little cost: cells of nea
     M⁻¹ = I + R ((I − γ W P̂ R)⁻¹ − I) W
 
 as preconditioner of Λ = I − γ P̂, and its transpose of Λᵀ. It decides only how many iterations a solve takes, never its
-result, so it may lag behind the policy.
+result, so it may lag behind the policy. Where P̂ is nearly a table of nearest samples, averages over cells say nothing about
+it and the model does harm: so each new one is tried against none on the system it is for.
 """
 
 from typing import Literal
@@ -17,6 +18,8 @@ import torch as th
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
+from sb3_nopg.solvers.bicgstab import bicgstab
+from sb3_nopg.solvers.solution import LinearMap
 from sb3_nopg.transition import TransitionMatrix
 
 # More cells save iterations until they cost more than they save: as many as the dense inverse takes, at four samples each, and
@@ -28,6 +31,8 @@ _MAX_DENSE_CELLS = {"cpu": 256, "gpu": 4096}
 _MAX_ENTRIES_A_ROW = 32
 # Policies change little from one update to the next: a model this many updates old still serves.
 _UPDATES_BETWEEN_REFRESHES = 20
+# An iteration with the model costs up to twice one without, so it must save this share of them.
+_TRIAL_SHARE, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS = 0.6, 1e-4, 300
 
 
 class CoarseModel:
@@ -46,13 +51,20 @@ class CoarseModel:
         self._set_cells(th.from_numpy(cells).to(self._device), 2**n_levels)
         self._inverse: _DenseInverse | _SparseFactors | None = None
         self._age = 0
+        self.pays = False
 
     def _set_cells(self, cell: th.Tensor, n_cells: int) -> None:
         self._cell, self._n_cells = cell, n_cells
         self._size = th.bincount(cell, minlength=n_cells).to(self._dtype)
 
-    def build(self, transition: TransitionMatrix, gamma: float) -> None:
-        """Derive the coarse model from the current P̂, unless there is one that is recent enough."""
+    def build(self, transition: TransitionMatrix, gamma: float, rhs: th.Tensor) -> None:
+        """
+        Derive the coarse model from the current P̂ and find out whether it helps, unless there is one that is recent enough.
+
+        :param transition: P̂
+        :param gamma: discount
+        :param rhs: right-hand side of the system to try it on, (n,)
+        """
         if self._inverse is not None:
             return
         if self._n_cells <= _MAX_DENSE_CELLS[self._kind]:
@@ -60,6 +72,16 @@ class CoarseModel:
         else:
             self._inverse = _SparseFactors(self._sparse_aggregate(transition), self._size, gamma)
         self._age = 0
+
+        def operator(x: th.Tensor) -> th.Tensor:
+            return transition.bellman_operator(x, gamma)
+
+        self.pays = bool(rhs.any()) and self._wins(operator, rhs)
+
+    def _wins(self, operator: LinearMap, rhs: th.Tensor) -> bool:
+        without = bicgstab(operator, rhs, None, None, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS)
+        budget = int(_TRIAL_SHARE * without.n_iterations)
+        return bicgstab(operator, rhs, self.precondition, None, _TRIAL_TOLERANCE, budget).residual <= _TRIAL_TOLERANCE
 
     def _sparse_aggregate(self, transition: TransitionMatrix) -> csc_array:
         while True:
