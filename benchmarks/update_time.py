@@ -134,8 +134,8 @@ def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
         "stages": stages,
     }
     print(
-        f"{kind:6} {variant} {n:6d} {row['n_neighbors']:5d} {1e3 * seconds:10.2f} {1e3 * dense_seconds:10.1f} {row['ratio']:8.1f}"
-        f" {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   " + stage_columns(stages),
+        f"{kind:6} {variant} {n:6d} {row['n_neighbors']:5d} {1e3 * seconds:10.2f} {1e3 * dense_seconds:10.1f}"
+        f" {row['ratio']:8.1f} {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   " + stage_columns(stages),
         flush=True,
     )
     return row

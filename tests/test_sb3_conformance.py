@@ -933,7 +933,7 @@ def test_networks_as_asked_for(algorithm: type[NOPG], net_arch: list[int], expec
 def test_deterministic_mlp_is_a_tanh_scaled_to_the_action_space():
     policy = make(env=DriftEnv()).policy
     observations = th.as_tensor(STATES, dtype=th.float32)
-    squashed = th.tanh(policy.network((observations - policy.observation_mean) / policy.observation_std))
+    squashed = th.tanh(policy.network(policy.normalize(observations)))
     expected = ACTION_LOW + 0.5 * (squashed.detach().numpy() + 1.0) * (ACTION_HIGH - ACTION_LOW)
     np.testing.assert_allclose(policy.predict(STATES)[0], expected, rtol=1e-5, atol=1e-6)
 
@@ -941,7 +941,7 @@ def test_deterministic_mlp_is_a_tanh_scaled_to_the_action_space():
 def test_gaussian_mlp_has_a_tanh_mean_and_a_sigmoid_standard_deviation():
     policy = make(NOPGS, env=DriftEnv(), policy_kwargs={"max_std": 0.25}).policy
     observations = th.as_tensor(STATES, dtype=th.float32)
-    output = policy.network((observations - policy.observation_mean) / policy.observation_std).detach().numpy()
+    output = policy.network(policy.normalize(observations)).detach().numpy()
     center, half_range = (ACTION_HIGH + ACTION_LOW) / 2, (ACTION_HIGH - ACTION_LOW) / 2
     mean, std = (part.detach().numpy() for part in policy.action_distribution(observations))
     np.testing.assert_allclose(mean, center + half_range * np.tanh(output[:, :2]), rtol=1e-5, atol=1e-6)
