@@ -262,7 +262,11 @@ def test_grid_of_queries():
         ({"state": (0.0, 0.21, 0.0, 0.0)}, "theta"),
         ({"state": (0.0, 0.0, 0.0)}, "four finite numbers"),
         ({"state": (0.0, np.nan, 0.0, 0.0)}, "four finite numbers"),
-        ({"state": None}, "four finite numbers"),
+        ({"state": None}, r"options\['state'\]: must be real numbers"),
+        ({"state": {"x": 0}}, r"options\['state'\]: must be real numbers"),
+        ({"state": "abcd"}, r"options\['state'\]: must be real numbers"),
+        ({"state": ((0.0, 1.0), 2.0)}, r"options\['state'\]: must be real numbers"),
+        (3, "options: must be a dict"),
         ({"start": "hanging"}, "start"),
         ({"start": 3}, "start"),
         ({"start": "paper", "state": (0.0, 0.0, 0.0, 0.0)}, "not both"),
@@ -446,15 +450,25 @@ def test_drawn_parameters_move_the_cart():
         ({"task": "juggle"}, "juggle"),
         ({"control_hz": 60}, "control_hz: 60 does not divide"),
         ({"control_hz": 0}, "control_hz"),
+        ({"control_hz": "50"}, "control_hz: must be a number"),
+        ({"physics_hz": None}, "physics_hz: must be a number"),
+        ({"task": ["balance"]}, "task"),
         ({"control_hz": 1000}, "control_hz"),
         ({"physics_hz": 250}, "physics_hz"),
         ({"physics_hz": math.nan}, "physics_hz"),
         ({"voltage_limit_volt": 25.0}, "voltage_limit_volt"),
         ({"voltage_limit_volt": -1.0}, "voltage_limit_volt"),
+        ({"voltage_limit_volt": "5"}, "voltage_limit_volt: must be a number"),
         ({"theta_limit_rad": 0.0}, "theta_limit_rad"),
+        ({"theta_limit_rad": "a"}, "theta_limit_rad: must be a number"),
         ({"theta_limit_rad": math.nan}, "theta_limit_rad"),
         ({"task": "swing_up", "theta_limit_rad": 0.2}, "theta_limit_rad"),
         ({"sensor_noise": -1.0}, "sensor_noise"),
+        ({"sensor_noise": 1j}, "sensor_noise: must be a number"),
+        ({"rig_effects": "no"}, "rig_effects: must be True or False"),
+        ({"input_delay": 0.01}, "input_delay: must be True or False"),
+        ({"randomize": [1]}, "randomize: must be a dict"),
+        ({"randomize": {1: (0.1, 0.2)}}, "randomize: Unknown parameter 1"),
         ({"randomize": {"pole_mass": (0.1, 0.2)}}, "pole_mass"),
         ({"randomize": {"cart_damping": (8.0, 5.0)}}, "cart_damping"),
         ({"randomize": {"cart_damping": (-1.0, 5.0)}}, "cart_damping"),
@@ -468,12 +482,37 @@ def test_bad_options_are_named(options: dict, message: str):
         QuanserCartPoleBalanceEnv(**options)
 
 
-@pytest.mark.parametrize("action", [np.array([np.nan]), np.array([np.inf]), np.zeros(2), np.zeros((1, 1)), np.array(1.0), []])
+@pytest.mark.parametrize(
+    "action",
+    [np.array([np.nan]), np.array([np.inf]), np.zeros(2), np.zeros((1, 1)), np.array(1.0), [], ["1"], [1j], "a", None, [True]],
+)
 def test_bad_actions_are_refused(action):
     env = QuanserCartPoleBalanceEnv()
     env.reset()
     with pytest.raises(ValueError, match="action"):
         env.step(action)
+
+
+@pytest.mark.parametrize("value", [1.01e4, -1e6, 1e300])
+def test_volts_that_cannot_be_simulated_are_refused_unless_they_are_cut(value: float):
+    free = QuanserCartPoleSwingUpEnv(voltage_saturation=False)
+    free.reset()
+    with pytest.raises(ValueError, match=r"action: .* beyond ±10000 V"):
+        free.step(np.array([value]))
+    for _ in range(20):
+        observation, *_ = free.step(np.array([1e4]))
+    assert np.isfinite(observation).all()
+    cut = QuanserCartPoleSwingUpEnv()
+    cut.reset()
+    assert cut.step(np.array([value]))[4]["voltage_volt"] == math.copysign(5.0, value)
+
+
+@pytest.mark.parametrize("rail", [(0.3, 0.5), (0.9, 1.0)])
+def test_every_query_is_on_the_shortest_rail_that_can_be_drawn(rail: tuple[float, float]):
+    env = QuanserCartPoleBalanceEnv(randomize={"rail_length_m": rail})
+    assert env.state_space.high[0] == rail[0] / 2.0
+    data = nopg_envs.grid(env, (3, 1, 1, 1, 1))
+    assert len(data["rewards"]) == 3
 
 
 def test_reset_comes_first():

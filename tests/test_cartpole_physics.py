@@ -151,6 +151,12 @@ def test_dry_friction_holds_the_cart_below_its_break_away_voltage():
     assert driven[-1, 2] > 0.05
 
 
+def test_creep_below_break_away_is_the_one_documented():
+    reached = trajectory(CartPoleSimulator(ENDLESS, IDENTIFIED, (0.0, math.pi, 0.0, 0.0)), 500, voltage=0.0)[-1]
+    assert reached[0] == pytest.approx(4e-3, abs=0.2e-3)
+    assert reached[2] == pytest.approx(0.41e-3, abs=0.01e-3)
+
+
 def test_positive_volts_drive_to_positive_x_and_tip_the_bob_back():
     # The bob stays behind: towards −x, which is +θ.
     x, theta, x_dot, theta_dot = trajectory(CartPoleSimulator(ENDLESS, IDENTIFIED, (0.0, 0.0, 0.0, 0.0)), 5, voltage=3.0)[-1]
@@ -218,6 +224,41 @@ def test_parameters_survive_yaml(tmp_path: Path):
     path.write_text("- 1\n- 2\n")
     with pytest.raises(ValueError, match="not a list of parameters"):
         CartPoleParameters.load(path)
+
+
+def test_parameters_take_numpy_scalars_and_hold_floats(tmp_path: Path):
+    changed = IDENTIFIED.replace(cart_damping=np.float32(7.5), gravity=np.int64(10), rail_length_m=1)
+    assert all(type(value) is float for value in dataclasses.asdict(changed).values())
+    changed.save(tmp_path / "rig.yaml")
+    assert CartPoleParameters.load(tmp_path / "rig.yaml") == changed
+    with pytest.raises(ValueError, match="gravity"):
+        IDENTIFIED.replace(gravity=10**400)
+
+
+def test_parameter_files_by_path_and_with_numbers_that_yaml_takes_for_text(tmp_path: Path):
+    for name in ("rig.yaml", "rig.yml"):
+        path = tmp_path / name
+        path.write_text("input_delay_s: 1e-2\n")
+        expected = IDENTIFIED.replace(input_delay_s=0.01)
+        assert parameters_of(str(path)) == parameters_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{unclosed", "not a YAML file"),
+        (b"\xff\xfe\xfa", "not a YAML file"),
+        (b"1: 2", "Unknown parameter 1"),
+        (b"input_gain: fast", "input_gain: must be a number"),
+        (b"input_gain: nan", "input_gain: must be a number"),
+        (b"input_gain: [1]", "input_gain: must be a number"),
+        (b"", "not a list of parameters"),
+    ],
+)
+def test_bad_parameter_files_are_named(tmp_path: Path, content: bytes, message: str):
+    (tmp_path / "rig.yaml").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"rig\.yaml: {message}"):
+        CartPoleParameters.load(tmp_path / "rig.yaml")
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(CartPoleParameters)])

@@ -153,6 +153,9 @@ def test_a_start_that_is_refused_changes_nothing():
         ({"state": np.zeros((3, 4))}, "state"),
         ({"state": np.zeros(3)}, "state"),
         ({"state": (math.nan, 0.0, 0.0, 0.0)}, "state"),
+        ({"state": {"x": 0}}, "state"),
+        ({"state": "abc"}, "state"),
+        (3, "options: must be a dict"),
         ({"start": "hanging"}, "hanging"),
         ({"speed": 1}, "speed"),
     ],
@@ -162,12 +165,46 @@ def test_bad_reset_options_are_refused(options: dict, message: str):
         CartPoleVectorEnv(2).reset(options=options)
 
 
-@pytest.mark.parametrize("actions", [np.zeros(2), np.zeros((3, 1)), np.zeros((2, 2)), [[0.0], [np.nan]], [[np.inf], [0.0]]])
+@pytest.mark.parametrize(
+    "actions",
+    [
+        np.zeros(2),
+        np.zeros((3, 1)),
+        np.zeros((2, 2)),
+        [[0.0], [np.nan]],
+        [[np.inf], [0.0]],
+        [["1"], ["2"]],
+        [[1j], [0.0]],
+        [[0.0], 1.0],
+    ],
+)
 def test_bad_actions_are_refused(actions):
     env = CartPoleVectorEnv(2)
     env.reset()
     with pytest.raises(ValueError, match="actions"):
         env.step(actions)
+
+
+@pytest.mark.parametrize("value", [1.01e4, -1e300])
+def test_volts_that_cannot_be_simulated_are_refused_unless_they_are_cut(value: float):
+    free = CartPoleVectorEnv(2, voltage_saturation=False)
+    free.reset()
+    with pytest.raises(ValueError, match=r"actions: .* beyond ±10000 V"):
+        free.step(np.array([[0.0], [value]]))
+    cut = CartPoleVectorEnv(2)
+    cut.reset()
+    np.testing.assert_array_equal(cut.step(np.array([[0.0], [value]]))[4]["voltage_volt"], [0.0, math.copysign(5.0, value)])
+
+
+@pytest.mark.parametrize(("row", "reason"), [(0, "rail"), (1, "angle")])
+def test_a_state_that_is_not_a_number_ends_the_episode(row: int, reason: str):
+    env = CartPoleVectorEnv(2, task="balance", filtered_velocities=False)
+    env.reset()
+    env._batch.state[row, 1] = math.nan
+    *_, terminated, _, info = env.step(np.zeros((2, 1)))
+    np.testing.assert_array_equal(terminated, [False, True])
+    # An angle that is not a number spoils the position within a step.
+    assert info["termination"][1] in ("rail", reason)
 
 
 def test_bad_sizes_and_seeds_are_refused():

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from nopg_envs.behaviours import gaussian_mixture, uniform
+from nopg_envs.cartpole import QuanserCartPoleSwingUpEnv
 from nopg_envs.collect import grid, rollouts
 from nopg_envs.lqr import LQREnv
 from nopg_envs.pendulum import HangingPendulumEnv
@@ -107,6 +108,15 @@ def test_actions_are_recorded_as_applied():
     np.testing.assert_array_equal(data["actions"], env.received)
     assert data["actions"].dtype == np.float32
     assert env.received[0].dtype == np.float32
+
+
+def test_voltages_are_recorded_as_they_reached_the_motor():
+    # The amplifier of this cart ends before the action space does.
+    env = QuanserCartPoleSwingUpEnv(randomize={"amplifier_limit_volt": (2.0, 2.0)})
+    data = rollouts(env, lambda observation: np.array([4.0]), n_transitions=3)
+    np.testing.assert_array_equal(data["actions"], np.full((3, 1), 2.0))
+    assert data["actions"].dtype == np.float32
+    np.testing.assert_array_equal(grid(env, (1, 1, 1, 1, 3))["actions"], [[-2.0], [0.0], [2.0]])
 
 
 def test_policy_sees_the_observation():

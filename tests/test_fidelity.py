@@ -96,6 +96,16 @@ def test_angle_zero_of_a_pole_at_rest_is_left_alone(tmp_path):
     assert angle_zero(read_recording(path)) == 0.0
 
 
+def test_zero_that_could_not_be_estimated_is_noted(tmp_path, file, capsys):
+    still = record(tmp_path / "still.npz", RIG, np.zeros(500), start=(0.0, np.pi, 0.0, 0.0), angle_zero=0.01)
+    assert main([str(file), str(still)]) == 0
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note")]
+    assert note.endswith("0 is used: still.npz")
+    for arguments in ([str(file)], [str(still), "--raw-angle"]):
+        assert main(arguments) == 0
+        assert "Note" not in capsys.readouterr().out
+
+
 def test_velocities_are_computed_where_they_are_missing(file, exact_file):
     computed, exact = read_recording(file), read_recording(exact_file)
     inner = slice(10, -10)

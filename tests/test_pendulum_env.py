@@ -7,6 +7,7 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import nopg_envs
+from nopg_envs.pendulum import HangingPendulumEnv
 from sb3_nopg import TransitionDataset
 
 # Both checkers advise actions within ±1. Ours are torques in N m, as Pendulum-v1's are.
@@ -65,11 +66,58 @@ def test_start_given_is_copied(env: gym.Env):
 
 @pytest.mark.parametrize(
     "state",
-    [(1.0,), (1.0, 2.0, 3.0), 1.0, None, (np.nan, 0.0), (0.0, np.inf), (0.0, 8.1), (0.0, -9.0), [[0.0, 0.0]], "hanging"],
+    [
+        (1.0,),
+        (1.0, 2.0, 3.0),
+        1.0,
+        None,
+        (np.nan, 0.0),
+        (0.0, np.inf),
+        (0.0, 8.1),
+        (0.0, -9.0),
+        [[0.0, 0.0]],
+        "hanging",
+        (0.0, 1j),
+    ],
 )
 def test_bad_start_is_refused(env: gym.Env, state):
-    with pytest.raises(ValueError, match=r"state|float"):
+    with pytest.raises(ValueError, match=r"options\['state'\]"):
         env.reset(options={"state": state})
+
+
+def test_starts_upright_where_the_papers_random_agent_does(env: gym.Env):
+    observation, _ = env.reset(options={"start": "paper"})
+    np.testing.assert_array_equal(observation, [1.0, 0.0, 0.0])
+    data = nopg_envs.rollouts(env, "uniform", n_transitions=3, start="paper", seed=0)
+    np.testing.assert_array_equal(data["observations"][0], [1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": "operator"}, r"options\['start'\]: unknown 'operator'"),
+        ({"start": 3}, "start"),
+        ({"start": "paper", "state": (0.0, 0.0)}, "not both"),
+        ({"speed": 1.0}, "speed"),
+    ],
+)
+def test_bad_reset_options_are_refused(env: gym.Env, options: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        env.reset(options=options)
+
+
+@pytest.mark.parametrize("action", [[np.nan], [np.inf], [0.0, 0.0], [[0.0]], 0.0, [], ["1"], [1j], None])
+def test_bad_actions_are_refused(env: gym.Env, action):
+    env.reset()
+    before = env.unwrapped.state.copy()
+    with pytest.raises(ValueError, match="action: must"):
+        env.unwrapped.step(action)
+    np.testing.assert_array_equal(env.unwrapped.state, before)
+
+
+def test_unknown_render_mode_is_refused():
+    with pytest.raises(ValueError, match="render_mode: unknown 'ascii'"):
+        HangingPendulumEnv(render_mode="ascii")
 
 
 def test_bad_start_leaves_no_half_made_state(env: gym.Env):
@@ -165,9 +213,9 @@ def test_grid_refuses_bad_levels(env: gym.Env, levels):
         nopg_envs.grid(env, levels)
 
 
-@pytest.mark.parametrize("levels", [(2.5, 2, 2), ("a", 2, 2)])
+@pytest.mark.parametrize("levels", [(2.5, 2, 2), ("a", 2, 2), 3, "abc", None])
 def test_grid_refuses_levels_that_are_no_counts(env: gym.Env, levels):
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(ValueError, match="levels"):
         nopg_envs.grid(env, levels)
 
 

@@ -24,7 +24,8 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
 
     :param env: environment to query; where its steps are random, seed it before with ``env.reset(seed=...)``
     :param levels: number of levels for each state dimension, then for each action dimension
-    :return: arrays by name; unordered one-step samples, so there are no episodes and no time limits
+    :return: arrays by name, actions as they were applied; unordered one-step samples, so there are no episodes and no time
+        limits
     """
     state_space, action_space = getattr(env.unwrapped, "state_space", None), env.action_space
     if not isinstance(state_space, spaces.Box) or not isinstance(action_space, spaces.Box):
@@ -33,6 +34,8 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
         raise ValueError("grid() needs a `state_space` and an `action_space` with finite ends")
     low = np.concatenate([state_space.low, action_space.low]).astype(np.float64)
     high = np.concatenate([state_space.high, action_space.high]).astype(np.float64)
+    if not isinstance(levels, Sequence | np.ndarray) or isinstance(levels, str):
+        raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {levels!r}")
     if len(levels) != len(low) or not all(isinstance(n, int | np.integer) and n > 0 for n in levels):
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {tuple(levels)}")
 
@@ -43,8 +46,8 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
         observation, _ = env.reset(options={"state": state})
         before = np.array(observation)
         # Whether a time limit strikes after this one step says nothing about s': nobody went on from there anyway.
-        next_observation, reward, terminated, _, _ = env.step(action)
-        columns.append(before, action, float(reward), next_observation, bool(terminated))
+        next_observation, reward, terminated, _, info = env.step(action)
+        columns.append(before, _as_applied(action, info), float(reward), next_observation, bool(terminated))
     return columns.arrays()
 
 
@@ -60,9 +63,10 @@ def rollouts(
     """
     Transitions of a policy, episode after episode.
 
-    Actions are recorded as the environment received them, clipped to its action space. ``terminals`` marks true ends only. An
-    episode that a time limit cuts has its last row in ``timeouts`` instead, and so has the last episode where the number of
-    transitions wanted cuts it; where end and limit coincide, it was an end.
+    Actions are recorded as they were applied: clipped to the action space, and where the environment cut a voltage further,
+    as ``info["voltage_volt"]`` reports. ``terminals`` marks true ends only. An episode that a time limit cuts has its last row
+    in ``timeouts`` instead, and so has the last episode where the number of transitions wanted cuts it; where end and limit
+    coincide, it was an end.
 
     :param env: environment with Box spaces; with ``n_episodes``, one whose episodes end or are cut at some time
     :param policy: from observation to action, or ``"uniform"`` or ``"gaussian_mixture"``
@@ -90,11 +94,11 @@ def rollouts(
     episode = 0
     while True:
         before = np.array(observation)
-        action = _applied(act(observation), action_space)
-        observation, reward, terminated, truncated, _ = env.step(action)
+        action = _within_bounds(act(observation), action_space)
+        observation, reward, terminated, truncated, info = env.step(action)
         last = n_transitions is not None and len(columns) + 1 == n_wanted
         timeout = bool((truncated or last) and not terminated)
-        columns.append(before, action, float(reward), observation, bool(terminated), timeout, episode)
+        columns.append(before, _as_applied(action, info), float(reward), observation, bool(terminated), timeout, episode)
         if last:
             break
         if terminated or truncated:
@@ -161,7 +165,14 @@ def _start_options(env: gym.Env, start: Start | None) -> Callable[[np.random.Gen
     return lambda rng: {"state": state.copy()}
 
 
-def _applied(action: Any, action_space: spaces.Box) -> np.ndarray:
+def _as_applied(action: np.ndarray, info: dict[str, Any]) -> np.ndarray:
+    """What reached the motor, where the environment reports it: an amplifier may end before the action space does."""
+    if "voltage_volt" not in info:
+        return action
+    return np.array(info["voltage_volt"], dtype=action.dtype).reshape(action.shape)
+
+
+def _within_bounds(action: Any, action_space: spaces.Box) -> np.ndarray:
     """What the environment gets for an action: within its bounds, in its type."""
     array = np.asarray(action)
     if array.shape != action_space.shape:

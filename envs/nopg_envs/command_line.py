@@ -5,8 +5,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
 from nopg_envs.recordings import Recording, angle_zero, read_recording
 
@@ -25,10 +23,8 @@ def parameters_named(text: str) -> CartPoleParameters:
         raise UsageError(f"{text!r} is neither a parameter set ({', '.join(PARAMETER_SETS)}) nor a YAML file")
     try:
         return CartPoleParameters.load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{text}: not a YAML file") from error
-    except (OSError, TypeError, ValueError) as error:
-        raise UsageError(f"{text}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
 
 
 def read_all(paths: list[str], *, raw_angle: bool) -> tuple[list[Recording], list[float]]:
@@ -40,6 +36,20 @@ def read_all(paths: list[str], *, raw_angle: bool) -> tuple[list[Recording], lis
     recordings = [read_recording(path) for path in paths]
     zeros = [0.0 if raw_angle else angle_zero(recording) for recording in recordings]
     return [recording.with_angle_zero(zero) for recording, zero in zip(recordings, zeros, strict=True)], zeros
+
+
+def note_on_zeros(recordings: list[Recording], zeros: list[float], *, raw_angle: bool) -> str | None:
+    """
+    :param recordings: that were read
+    :param zeros: of their angles, rad
+    :param raw_angle: whether no zero was looked for
+    :return: which recordings could not tell the zero of their angle, if any
+    """
+    # An estimate is never exactly zero.
+    unknown = [recording.name for recording, zero in zip(recordings, zeros, strict=True) if zero == 0.0]
+    if raw_angle or not unknown:
+        return None
+    return f"Note: the pole moves too little to estimate the angle's zero, 0 is used: {', '.join(unknown)}"
 
 
 def check_outputs(*paths: str | None) -> None:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
-from nopg_envs.command_line import check_outputs, check_plot, parameters_named, read_all, run, write_atomically
+from nopg_envs.command_line import (
+    check_outputs,
+    check_plot,
+    note_on_zeros,
+    parameters_named,
+    read_all,
+    run,
+    write_atomically,
+)
 from nopg_envs.prediction import LONGEST_DELAY_S, errors, predict, windows_of, wrapped
 from nopg_envs.recordings import Array, Recording
 
@@ -194,11 +202,14 @@ def _command(arguments: argparse.Namespace) -> None:
     for path, zero, found in rows:
         first = found.window_s == WINDOWS_S[0]
         name, shown_zero = (Path(path).name, f"{zero:+.4f} rad") if first else ("", "")
-        note = f"  ({found.n_left_out} at the rail's ends left out)" if found.n_left_out else ""
+        left_out = f"  ({found.n_left_out} at the rail's ends left out)" if found.n_left_out else ""
         print(
             f"{name:<{width}}  {shown_zero:>12}  {found.window_s:>5.1f} s  {1e3 * found.x_rmse_m:>6.2f} mm"
-            f"  {found.theta_rmse_rad:>7.4f} rad  {found.n_windows:>7}{note}"
+            f"  {found.theta_rmse_rad:>7.4f} rad  {found.n_windows:>7}{left_out}"
         )
+    note = note_on_zeros(recordings, zeros, raw_angle=arguments.raw_angle)
+    if note is not None:
+        print(note)
     if arguments.json is not None:
         fields = ("window_s", "x_rmse_m", "theta_rmse_rad", "n_windows")
         content = [{"file": path, **{field: getattr(found, field) for field in fields}} for path, _, found in rows]

@@ -176,14 +176,18 @@ def identify(
         fitted = problem.parameters(vector)
         progress("all windows")
         weak = not_narrowed(problem.jacobian(vector), sum(map(len, training)))
+        reason = "these recordings do not tell it apart from the others"
         if not weak.any():
             uncertainty = uncertainties(problem, vector)
+            # The same measure as above: what the data leave about as uncertain as it was, they do not tell.
+            weak = uncertainty / problem.scales > LARGEST_SHRINKAGE
+            reason = "it changes too much when parts of these recordings are left out"
+        if not weak.any():
             break
-        reason = "these recordings do not tell it apart from the others"
         unidentified |= {name: reason for name, is_weak in zip(names, weak, strict=True) if is_weak}
         names = [name for name in names if name not in unidentified]
     # The last parameters to be given up go back to their start values too.
-    fitted = fitted if names else start
+    fitted, uncertainty = (fitted, uncertainty) if names else (start, np.zeros(0))
     progress("uncertainties")
     return Identification(
         start=start,

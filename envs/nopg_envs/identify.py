@@ -12,11 +12,24 @@ from collections.abc import Sequence
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from nopg_envs.cartpole.parameters import PARAMETER_SETS
-from nopg_envs.command_line import check_outputs, check_plot, parameters_named, read_all, run, write_atomically
+from nopg_envs.command_line import (
+    check_outputs,
+    check_plot,
+    note_on_zeros,
+    parameters_named,
+    read_all,
+    run,
+    write_atomically,
+)
 from nopg_envs.fidelity import EPILOG as RECORDINGS_HELP
 from nopg_envs.fidelity import plot
 from nopg_envs.identification import WINDOW_S, Identification, identify
 from nopg_envs.prediction_errors import FITTED
+
+# A fit rarely ends exactly on a bound; within this share of the parameter's scale it leans on it.
+BOUND_TOLERANCE = 0.01
+# No cart of this kind is followed so badly in half a second, unless something in its recordings means something else.
+SUSPICIOUS_X_RMSE_M = 0.01
 
 DESCRIPTION = """\
 Fit the simulated cart-pole to recordings of your own rig, in less than a minute.
@@ -28,7 +41,8 @@ fit has not seen, is the one to believe.
 
 Good recordings: ten seconds or more in several files, voltage both ways and up to what you will use, slow and fast (a
 chirp), and the pole swinging widely (a swing-up is best). What they cannot tell is named in a warning and keeps its start
-value. Uncertainties are one standard deviation, by leaving out recordings (or seconds) in turn."""
+value. Uncertainties are one standard deviation, by leaving out recordings (or seconds) in turn; they do not include what the
+equations of motion leave out."""
 
 
 def _print_table(found: Identification) -> None:
@@ -36,10 +50,12 @@ def _print_table(found: Identification) -> None:
     for name, about in FITTED.items():
         start, fitted = getattr(found.start, name), getattr(found.fitted, name)
         spread = "not identified" if name in found.unidentified else f"± {found.uncertainty[name]:.2g}"
-        at_bound = name in found.uncertainty and not about.low < fitted - 1e-6 * about.scale < fitted < about.high * (1 - 1e-6)
+        margin = BOUND_TOLERANCE * about.scale
+        at_bound = name in found.uncertainty and not about.low + margin < fitted < about.high - margin
         print(
             f"{name:<20}  {start:>9.5g}  {fitted:>9.5g}   {spread:<13}  {about.unit}{'  (at its limit)' if at_bound else ''}"
         )
+    print("Uncertainties are one standard deviation and do not include model error.")
     print(f"\nRMSE over windows of {WINDOW_S:g} s:")
     print(f"{'':<12}  {'x, start':>10}  {'x, fitted':>10}  {'theta, start':>13}  {'theta, fitted':>13}")
     for part, values in found.rmse.items():
@@ -56,6 +72,11 @@ def _print_warnings(found: Identification) -> None:
         sys.stderr.write(
             "Warning: on the held-out recordings the fitted parameters are worse than the start values; "
             "were they made on the same rig? More recordings help.\n"
+        )
+    if fitted[0] > SUSPICIOUS_X_RMSE_M:
+        sys.stderr.write(
+            f"Warning: after fitting, x is {1e3 * fitted[0]:.1f} mm off within {WINDOW_S:g} s on the held-out recordings; "
+            "check signs and units of x, theta and u.\n"
         )
 
 
@@ -77,6 +98,9 @@ def _command(arguments: argparse.Namespace) -> None:
 
         found = identify(recordings, start, n_starts=arguments.starts, seed=arguments.seed, progress=progress)
     print("Angle zeros: " + ", ".join(f"{r.name} {zero:+.4f} rad" for r, zero in zip(recordings, zeros, strict=True)))
+    note = note_on_zeros(recordings, zeros, raw_angle=arguments.raw_angle)
+    if note is not None:
+        print(note)
     _print_table(found)
     _print_warnings(found)
     write_atomically(arguments.output, found.fitted.save)

@@ -1,6 +1,7 @@
 """What one cart-pole environment is asked to be, checked once and shared by the single and the batched form."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,13 +10,16 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from nopg_envs.cartpole.parameters import CartPoleParameters, parameters_of
+from nopg_envs.cartpole.parameters import CartPoleParameters, field_names, parameters_of
 from nopg_envs.cartpole.starts import State, check_start, check_state, draw_start
+from nopg_envs.checks import flag, real_number
 
 SLOWEST_PHYSICS_HZ = 500.0
 # No cart of this kind comes near these; they make the observation space finite.
 LARGEST_CART_SPEED = 10.0
 LARGEST_POLE_SPEED = 100.0
+# Volts without saturation end here: far beyond any amplifier, and before numbers overflow.
+LARGEST_VOLTAGE_VOLT = 1e4
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ TASKS = {
 class CartPoleOptions:
     """
     :param task: ``"balance"`` or ``"swing_up"``
-    :param parameters: a set's name, parameters, or a dict of those that differ from the identified ones
+    :param parameters: a set's name, a YAML file, parameters, or a dict of those that differ from the identified ones
     :param start: ``"paper"`` or ``"operator"``
     :param theta_limit_rad: angle from upright that ends an episode, ``math.inf`` for none; by default the task's: 0.2 for
         balancing (the paper has ``math.radians(3)``), none for swinging up
@@ -63,7 +67,7 @@ class CartPoleOptions:
     """
 
     task: str = "balance"
-    parameters: str | CartPoleParameters | dict[str, Any] | None = None
+    parameters: str | os.PathLike[str] | CartPoleParameters | dict[str, Any] | None = None
     start: str = "paper"
     theta_limit_rad: float | None = None
     control_hz: float = 50.0
@@ -79,14 +83,17 @@ class CartPoleOptions:
     sensor_noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
+        if not isinstance(self.task, str) or self.task not in TASKS:
             raise ValueError(f"task: unknown {self.task!r}; known are {', '.join(TASKS)}")
         check_start(self.start)
         self._settle("parameters", parameters_of(self.parameters))
+        self._settle("rig_effects", flag("rig_effects", self.rig_effects))
         for name in ("coulomb_friction", "input_delay", "encoder_counts", "filtered_velocities", "voltage_saturation"):
             asked = getattr(self, name)
-            self._settle(name, self.rig_effects if asked is None else asked)
+            self._settle(name, self.rig_effects if asked is None else flag(name, asked))
         self._settle("randomize", _checked_ranges(self.randomize, self.nominal))
+        for name in ("control_hz", "physics_hz", "voltage_limit_volt", "sensor_noise"):
+            self._settle(name, real_number(name, getattr(self, name)))
         self._check_rates()
         self._check_limits()
 
@@ -103,7 +110,7 @@ class CartPoleOptions:
         ratio = self.physics_hz / self.control_hz
         if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-9:
             raise ValueError(
-                f"control_hz: {self.control_hz} does not divide physics_hz, {self.physics_hz}; "
+                f"control_hz: {self.control_hz:g} does not divide physics_hz, {self.physics_hz:g}; "
                 f"try physics_hz={math.ceil(ratio) * self.control_hz:g}"
             )
 
@@ -117,6 +124,7 @@ class CartPoleOptions:
             raise ValueError(f"sensor_noise: must be a finite number of counts, not negative, got {self.sensor_noise}")
         if self.theta_limit_rad is None:
             self._settle("theta_limit_rad", TASKS[self.task].theta_limit_rad)
+        self._settle("theta_limit_rad", real_number("theta_limit_rad", self.theta_limit_rad))
         if not self.theta_limit > TASKS[self.task].rest_angle_rad:
             raise ValueError(f"theta_limit_rad: {self.theta_limit_rad} is terminal at the start of the task {self.task!r}")
 
@@ -146,6 +154,17 @@ class CartPoleOptions:
         """Voltage beyond which this cart's input is cut, V."""
         return min(self.voltage_limit_volt, parameters.amplifier_limit_volt) if self.voltage_saturation else math.inf
 
+    def check_voltage(self, name: str, volts: float) -> None:
+        """
+        :param name: of what the caller passed
+        :param volts: refused where nothing cuts them and the simulation could not follow
+        """
+        if not self.voltage_saturation and abs(volts) > LARGEST_VOLTAGE_VOLT:
+            raise ValueError(
+                f"{name}: {volts:g} V is beyond ±{LARGEST_VOLTAGE_VOLT:g} V, the most that is simulated without saturation; "
+                "try voltage_saturation=True"
+            )
+
     def action_space(self) -> spaces.Box:
         return spaces.Box(-self.voltage_limit_volt, self.voltage_limit_volt, shape=(1,), dtype=np.float32)
 
@@ -156,10 +175,10 @@ class CartPoleOptions:
         return spaces.Box(-high, high, dtype=np.float32)
 
     def state_space(self) -> spaces.Box:
-        """Ranges of x, θ, ẋ, θ̇ that a grid of queries covers."""
+        """Ranges of x, θ, ẋ, θ̇ that a grid of queries covers, on whichever rail is drawn."""
         task = TASKS[self.task]
         theta = min(self.theta_limit, task.query_theta_rad)
-        high = np.array([self.nominal.rail_length_m / 2.0, theta, task.query_cart_speed, task.query_pole_speed])
+        high = np.array([self._shortest_rail() / 2.0, theta, task.query_cart_speed, task.query_pole_speed])
         return spaces.Box(-high, high, dtype=np.float64)
 
     def begin(
@@ -172,12 +191,7 @@ class CartPoleOptions:
         :param asked: ``state`` or ``start``, for this episode only
         :return: the cart of this episode, effects that are off taken out of it, and where it starts
         """
-        asked = asked or {}
-        unknown = set(asked) - {"state", "start"}
-        if unknown:
-            raise ValueError(f"Unknown reset option {sorted(unknown)}: 'state' and 'start' are understood")
-        if len(asked) == 2:
-            raise ValueError("options: give 'state' or 'start', not both")
+        asked = check_reset_options(asked)
         parameters = self._draw_parameters(generator)
         if "state" in asked:
             return parameters, check_state(asked["state"], parameters, self.theta_limit)
@@ -200,9 +214,29 @@ class CartPoleOptions:
         dry_friction = {} if self.coulomb_friction else {"cart_coulomb": 0.0, "pole_coulomb": 0.0, "voltage_offset": 0.0}
         return dry_friction if self.input_delay else {**dry_friction, "input_delay_s": 0.0}
 
+    def _shortest_rail(self) -> float:
+        assert self.randomize is not None
+        return self.randomize.get("rail_length_m", (self.nominal.rail_length_m,))[0]
+
     def _longest_rail(self) -> float:
         assert self.randomize is not None
         return max((self.nominal.rail_length_m, *self.randomize.get("rail_length_m", ())))
+
+
+def check_reset_options(asked: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """
+    :param asked: ``state`` or ``start`` or neither
+    :return: the same, None as an empty dict
+    """
+    if not isinstance(asked, Mapping | None):
+        raise ValueError(f"options: must be a dict, got {asked!r}")
+    asked = asked or {}
+    unknown = set(asked) - {"state", "start"}
+    if unknown:
+        raise ValueError(f"Unknown reset option {sorted(unknown, key=str)}: 'state' and 'start' are understood")
+    if len(asked) == 2:
+        raise ValueError("options: give 'state' or 'start', not both")
+    return asked
 
 
 def _checked_ranges(given: Mapping[str, Any] | None, parameters: CartPoleParameters) -> dict[str, tuple[float, float]]:
@@ -211,8 +245,12 @@ def _checked_ranges(given: Mapping[str, Any] | None, parameters: CartPoleParamet
     :param parameters: that they vary
     :return: the same, if every cart that can be drawn is one
     """
+    if not isinstance(given, Mapping | None):
+        raise ValueError(f"randomize: must be a dict of ranges by parameter, got {given!r}")
     ranges = {}
     for name, given_range in (given or {}).items():
+        if name not in field_names():
+            raise ValueError(f"randomize: Unknown parameter {name}; known are {', '.join(field_names())}")
         try:
             low, high = (float(end) for end in given_range)
         except (TypeError, ValueError):

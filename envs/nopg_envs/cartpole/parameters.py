@@ -1,12 +1,15 @@
 """What one Quanser cart-pole differs in from another: named parameter sets, any field of which can be replaced."""
 
 import dataclasses
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from nopg_envs.checks import real_number
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,11 @@ class CartPoleParameters:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or value != value or abs(value) == float("inf"):
-                raise ValueError(f"{field.name}: {value!r} is not a finite number")
+            value = real_number(field.name, getattr(self, field.name))
+            if math.isinf(value):
+                raise ValueError(f"{field.name}: must be a finite number, got {value}")
+            # NumPy's scalars would be written to YAML as Python objects.
+            object.__setattr__(self, field.name, value)
             if field.name != "voltage_offset" and value < 0:
                 raise ValueError(f"{field.name}: {value} is negative")
         for name in _POSITIVE:
@@ -76,15 +81,36 @@ class CartPoleParameters:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "CartPoleParameters":
-        """Read YAML; fields that are not named in it keep their identified values."""
-        content = yaml.safe_load(Path(path).read_text())
+        """Read YAML; fields that are not named in it keep their identified values. Errors name the file."""
+        try:
+            content = yaml.safe_load(Path(path).read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: not a YAML file: {error}") from error
         if not isinstance(content, dict):
             raise ValueError(f"{path}: not a list of parameters")
-        return cls().replace(**content)
+        try:
+            return _replaced(cls(), {name: _number_like(value) for name, value in content.items()})
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 def field_names() -> list[str]:
     return [field.name for field in dataclasses.fields(CartPoleParameters)]
+
+
+def _replaced(parameters: CartPoleParameters, changes: dict[Any, Any]) -> CartPoleParameters:
+    for name in changes:
+        if not isinstance(name, str):
+            raise ValueError(f"Unknown parameter {name!r}; known are {', '.join(field_names())}")
+    return parameters.replace(**changes)
+
+
+def _number_like(value: Any) -> Any:
+    """YAML 1.1 reads 1e-2, which has no point, as text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 _POSITIVE = (
@@ -145,16 +171,21 @@ PARAMETER_SETS = {
 }
 
 
-def parameters_of(given: "str | CartPoleParameters | dict[str, Any] | None") -> CartPoleParameters:
+def parameters_of(
+    given: "str | os.PathLike[str] | CartPoleParameters | dict[str, Any] | None",
+) -> CartPoleParameters:
     """
-    :param given: a set's name, parameters, fields that differ from the identified ones, or None for those
+    :param given: a set's name, a path that ends in .yaml or .yml, parameters, fields that differ from the identified ones, or
+        None for those
     """
     if given is None:
         return PARAMETER_SETS["identified"]
     if isinstance(given, CartPoleParameters):
         return given
     if isinstance(given, dict):
-        return PARAMETER_SETS["identified"].replace(**given)
+        return _replaced(PARAMETER_SETS["identified"], given)
+    if isinstance(given, str | os.PathLike) and Path(given).suffix in (".yaml", ".yml"):
+        return CartPoleParameters.load(given)
     if not isinstance(given, str) or given not in PARAMETER_SETS:
-        raise ValueError(f"Unknown parameter set {given!r}; known are {', '.join(PARAMETER_SETS)}")
+        raise ValueError(f"Unknown parameter set {given!r}; known are {', '.join(PARAMETER_SETS)}, or a .yaml file")
     return PARAMETER_SETS[given]

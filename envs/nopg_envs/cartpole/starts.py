@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from nopg_envs.cartpole.parameters import CartPoleParameters
+from nopg_envs.checks import real_array
 
 State = tuple[float, float, float, float]
 
@@ -60,7 +61,7 @@ def check_state(given: Any, parameters: CartPoleParameters, theta_limit_rad: flo
     :param theta_limit_rad: largest angle that is not terminal
     :return: the same as floats, if an episode can begin there
     """
-    state = np.asarray(given, dtype=np.float64)
+    state = real_array("options['state']", given)
     if state.shape != (4,) or not np.all(np.isfinite(state)):
         raise ValueError(f"options['state'] must be four finite numbers (x, theta, x_dot, theta_dot), got {given!r}")
     x, theta, x_dot, theta_dot = state.tolist()

@@ -12,8 +12,9 @@ from gymnasium.vector.utils import batch_space
 
 from nopg_envs.cartpole.batch import CartPoleBatch
 from nopg_envs.cartpole.env import draw_noise
-from nopg_envs.cartpole.options import CartPoleOptions
+from nopg_envs.cartpole.options import CartPoleOptions, check_reset_options
 from nopg_envs.cartpole.parameters import CartPoleParameters
+from nopg_envs.checks import real_array
 
 
 class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -101,7 +102,8 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._generators = [old if own is None else seeding.np_random(own)[0] for own, old in zip(seeds, before, strict=True)]
 
     def _asked_of_each(self, options: dict[str, Any] | None) -> list[dict[str, Any] | None]:
-        states = np.asarray(options["state"], dtype=np.float64) if options and "state" in options else np.zeros(4)
+        check_reset_options(options)
+        states = real_array("options['state']", options["state"]) if options and "state" in options else np.zeros(4)
         if states.ndim < 2:
             return [options] * self.num_envs
         if states.shape != (self.num_envs, 4):
@@ -120,12 +122,13 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._voltages[cart], self._n_steps[cart] = 0.0, 0
 
     def _volts(self, actions: Any) -> np.ndarray:
-        array = np.asarray(actions, dtype=np.float64)
+        array = real_array("actions", actions)
         if array.shape != (self.num_envs, 1):
             raise ValueError(f"actions: must have shape ({self.num_envs}, 1), got {array.shape}")
         volts = array[:, 0]
         if not np.isfinite(volts).all():
             raise ValueError(f"actions: must be finite, not so for carts {np.flatnonzero(~np.isfinite(volts)).tolist()}")
+        self.options.check_voltage("actions", float(np.abs(volts).max()))
         return volts
 
     def _draw_noise(self, starting: np.ndarray) -> np.ndarray | None:
@@ -137,8 +140,9 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         return noise.transpose(1, 2, 0)
 
     def _terminations(self, starting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        left = (self._batch.peaks[0] > self._rail_ends) & ~starting
-        fell = (self._batch.peaks[1] > self.options.theta_limit) & ~starting & ~left
+        # Not within, rather than beyond: a state that is not a number ends the episode too.
+        left = ~(self._batch.peaks[0] <= self._rail_ends) & ~starting
+        fell = ~(self._batch.peaks[1] <= self.options.theta_limit) & ~starting & ~left
         reasons = np.full(self.num_envs, None, dtype=object)
         reasons[left], reasons[fell] = "rail", "angle"
         return left | fell, reasons
