@@ -1,7 +1,6 @@
 """NOPG: learn a policy from a fixed data set by the nonparametric off-policy policy gradient."""
 
 import io
-import logging
 import pathlib
 import sys
 import time
@@ -20,7 +19,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 
 from sb3_nopg.arrays import regular_array
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
+from sb3_nopg.bellman import BellmanProblem, WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
     FixedReplayBuffer,
     check_fits_spaces,
@@ -43,11 +42,8 @@ from sb3_nopg.policies import (
 )
 from sb3_nopg.preparation import build_problem, find_initial_states
 from sb3_nopg.queries import PolicyQueries
+from sb3_nopg.reporting import announce_thin_support, record_support, record_update
 from sb3_nopg.threads import threads_for
-
-_logger = logging.getLogger(__name__)
-# Where the median estimate rests on fewer samples than this, or more than this share of a weight may be missing, say so.
-_FEW_SAMPLES, _MUCH_MISSING = 1.5, 0.1
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 BandwidthChoice = str | float | list[float] | np.ndarray
@@ -297,7 +293,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             first = self._start_states is None
             self._problem = self._prepare()
             if first:
-                self._announce_thin_support(self._problem)
+                # Once for each data set.
+                announce_thin_support(self._problem, self._policy_actions(self._problem).detach())
         return self._problem
 
     def _prepare(self) -> BellmanProblem:
@@ -391,7 +388,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         clock.append(time.perf_counter())
         self._warm_start.remember(solution)
         problem.coarse_model.grow_older()
-        self._record(solution, clock)
+        record_update(self.logger, solution, self.policy.parameters(), clock)
 
     def _policy_actions(self, problem: BellmanProblem) -> th.Tensor:
         actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
@@ -399,47 +396,15 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
         return actions
 
-    def _record(self, solution: BellmanSolution, clock: list[float]) -> None:
-        gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
-        self.logger.record("train/estimated_return", solution.estimated_return)
-        self.logger.record("train/gradient_norm", float(th.linalg.vector_norm(th.cat([g.reshape(-1) for g in gradients]))))
-        for name, solve in (("q", solution.q_solve), ("visitation", solution.visitation_solve)):
-            self.logger.record(f"solver/{name}_residual", solve.residual)
-            self.logger.record(f"solver/{name}_iterations", solve.n_iterations)
-        for name, start, end in zip(("policy", "weights", "solve", "gradient", "step"), clock[:-1], clock[1:], strict=True):
-            self.logger.record(f"time/{name}_seconds", end - start)
-
-    def _announce_thin_support(self, problem: BellmanProblem) -> None:
-        """Say once for each data set what would make learning a matter of luck."""
-        actions = self._policy_actions(problem).detach()
-        effective = problem.support.effective_samples(problem.queries, actions)
-        if effective < _FEW_SAMPLES:
-            _logger.warning(
-                "Half of the estimates rest on %.1f samples or fewer: the bandwidths make the model a table of nearest "
-                "samples, in which the policy's actions hardly matter. Raise state_bandwidth_factor or "
-                "action_bandwidth_factor.",
-                effective,
-            )
-        missing = problem.support.truncation_error(problem.queries, actions)
-        if missing > _MUCH_MISSING:
-            _logger.warning(
-                "Up to %.0f %% of a state's weights may lie outside its neighbour list, because no neighbour's action is near "
-                "the policy's. Widen the action bandwidth or raise n_neighbors.",
-                100 * missing,
-            )
-
     def dump_logs(self) -> None:
         """Write the log, with what is worth computing only now and then."""
         problem = self.prepared_problem()
         with th.no_grad():
-            actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
-            self.logger.record("train/truncation_error", problem.support.truncation_error(problem.queries, actions))
-            self.logger.record("train/effective_samples", problem.support.effective_samples(problem.queries, actions))
+            record_support(self.logger, problem, self._policy_actions(problem))
             std = self.policy.action_distribution(problem.queries.states)[1]
         if std is not None:
             self.logger.record("train/policy_std", float(std.mean()))
         elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
-        self.logger.record("train/n_neighbors", problem.queries.neighbors.n_neighbors)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("time/updates_per_second", (self.num_timesteps - self._num_timesteps_at_start) / elapsed)
         self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")

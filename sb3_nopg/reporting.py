@@ -1,0 +1,70 @@
+"""What training tells: a line of the log for each update, and a word of warning where learning would be a matter of luck."""
+
+import logging
+from collections.abc import Iterable
+from itertools import pairwise
+
+import torch as th
+from stable_baselines3.common.logger import Logger
+
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution
+
+_logger = logging.getLogger(__name__)
+_STAGES = ("policy", "weights", "solve", "gradient", "step")
+# Where the median estimate rests on fewer samples than this, or more than this share of a weight may be missing, say so.
+_FEW_SAMPLES, _MUCH_MISSING = 1.5, 0.1
+
+
+def record_update(
+    logger: Logger, solution: BellmanSolution, parameters: Iterable[th.nn.Parameter], clock: list[float]
+) -> None:
+    """
+    :param logger: SB3's
+    :param solution: of the policy before the update
+    :param parameters: with their gradients
+    :param clock: times at which the stages of the update began and the last one ended, s
+    """
+    gradients = [parameter.grad.reshape(-1) for parameter in parameters if parameter.grad is not None]
+    logger.record("train/estimated_return", solution.estimated_return)
+    logger.record("train/gradient_norm", float(th.linalg.vector_norm(th.cat(gradients))))
+    for name, solve in (("q", solution.q_solve), ("visitation", solution.visitation_solve)):
+        logger.record(f"solver/{name}_residual", solve.residual)
+        logger.record(f"solver/{name}_iterations", solve.n_iterations)
+    for stage, (start, end) in zip(_STAGES, pairwise(clock), strict=True):
+        logger.record(f"time/{stage}_seconds", end - start)
+
+
+def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
+    """
+    What is worth computing only now and then.
+
+    :param logger: SB3's
+    :param problem: the equation
+    :param actions: the policy's at the queries, (m, a, d_a)
+    """
+    logger.record("train/truncation_error", problem.support.truncation_error(problem.queries, actions))
+    logger.record("train/effective_samples", problem.support.effective_samples(problem.queries, actions))
+    logger.record("train/n_neighbors", problem.queries.neighbors.n_neighbors)
+
+
+def announce_thin_support(problem: BellmanProblem, actions: th.Tensor) -> None:
+    """
+    Warn where the data, as the bandwidths see it, cannot tell one policy from another.
+
+    :param problem: the equation
+    :param actions: the policy's at the queries, (m, a, d_a)
+    """
+    effective = problem.support.effective_samples(problem.queries, actions)
+    if effective < _FEW_SAMPLES:
+        _logger.warning(
+            "Half of the estimates rest on %.1f samples or fewer: the bandwidths make the model a table of nearest samples, "
+            "in which the policy's actions hardly matter. Raise state_bandwidth_factor or action_bandwidth_factor.",
+            effective,
+        )
+    missing = problem.support.truncation_error(problem.queries, actions)
+    if missing > _MUCH_MISSING:
+        _logger.warning(
+            "Up to %.0f %% of a state's weights may lie outside its neighbour list, because no neighbour's action is near the "
+            "policy's. Widen the action bandwidth or raise n_neighbors.",
+            100 * missing,
+        )
