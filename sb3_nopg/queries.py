@@ -21,15 +21,11 @@ class PolicyQueries:
 
     if TYPE_CHECKING:
         policy: NOPGPolicy
-
         _warm_start: WarmStart
 
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
-
         def prepared_problem(self) -> BellmanProblem: ...
         def action_noise_for(self, n_queries: int) -> th.Tensor | None: ...
-        @property
-        def training_noise(self) -> th.Tensor | None: ...
 
     def _solution(self) -> tuple[BellmanProblem, BellmanSolution, th.Tensor]:
         """The equation, its solution, and the policy's actions at the queries, which carry the graph to the parameters."""

@@ -59,13 +59,7 @@ class Problem:
     :param names: of those that are
     """
 
-    def __init__(
-        self,
-        batches: Sequence[Windows],
-        start: CartPoleParameters,
-        names: Sequence[str],
-        longest_step_s: float = COARSE_STEP_S,
-    ) -> None:
+    def __init__(self, batches: Sequence[Windows], start: CartPoleParameters, names: Sequence[str]) -> None:
         self.batches, self.start, self.names = batches, start, tuple(names)
         self.scales = np.array([FITTED[name].scale for name in names])
         self.low = np.array([FITTED[name].low for name in names]) / self.scales
