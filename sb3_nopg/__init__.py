@@ -3,6 +3,7 @@
 from sb3_nopg.buffer import FixedReplayBuffer
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError, SolverError
+from sb3_nopg.export import ExportError, export
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.theory import bias_bound_regression, bias_bound_value
@@ -13,6 +14,7 @@ __all__ = [
     "NOPG",
     "NOPGD",
     "NOPGS",
+    "ExportError",
     "FixedReplayBuffer",
     "InputError",
     "NOPGPolicy",
@@ -20,4 +22,5 @@ __all__ = [
     "TransitionDataset",
     "bias_bound_regression",
     "bias_bound_value",
+    "export",
 ]

@@ -1,6 +1,7 @@
 """NOPG: learn a policy from a fixed data set by the nonparametric off-policy policy gradient."""
 
 import io
+import os
 import pathlib
 import sys
 import time
@@ -31,6 +32,7 @@ from sb3_nopg.callbacks import UpdateProgressBar
 from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError, SolverError
+from sb3_nopg.export import export
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import (
@@ -482,6 +484,16 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             given = [part if isinstance(part, BaseCallback) else ConvertCallback(part) for part in given]
             callback = [*given, UpdateProgressBar()]
         return super()._init_callback(callback)
+
+    def export(self, path: str | os.PathLike[str], **description: Any) -> pathlib.Path:
+        """
+        Write the policy as an ONNX file for a rig: raw observation in, mean action in the environment's units out.
+
+        :param path: of the file, for instance ``policy.onnx``
+        :param description: names, units and control period, see :func:`sb3_nopg.export`
+        :return: the path
+        """
+        return export(self, path, **description)
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "dataset", "_problem", "_start_states", "_noise", "_warm_start"]

@@ -238,8 +238,10 @@ class DeterministicLinearPolicy(NOPGPolicy):
         """K, (d_a, d_s)."""
         if not self.diagonal:
             return self.weight
-        shape = (self.action_space.shape[0], self.observation_space.shape[0])
-        return self.weight.new_zeros(shape).diagonal_scatter(self.weight)
+        # Products with identity matrices: scattering into a diagonal cannot be exported to ONNX.
+        n, (n_actions,), (n_observations,) = len(self.weight), self.action_space.shape, self.observation_space.shape
+        like = {"dtype": self.weight.dtype, "device": self.weight.device}
+        return (th.eye(n_actions, n, **like) * self.weight) @ th.eye(n, n_observations, **like)
 
     def fit_normalization(self, observations: np.ndarray) -> None:
         """Nothing to fit: the gain acts on raw observations, so that it can be read and compared."""
