@@ -239,9 +239,9 @@ class DeterministicLinearPolicy(NOPGPolicy):
         if not self.diagonal:
             return self.weight
         # Products with identity matrices: scattering into a diagonal cannot be exported to ONNX.
-        n, (n_actions,), (n_observations,) = len(self.weight), self.action_space.shape, self.observation_space.shape
-        like = {"dtype": self.weight.dtype, "device": self.weight.device}
-        return (th.eye(n_actions, n, **like) * self.weight) @ th.eye(n, n_observations, **like)
+        n, n_actions, n_observations = len(self.weight), self.action_space.shape[0], self.observation_space.shape[0]
+        wide, high = (th.eye(rows, columns).to(self.weight) for rows, columns in ((n_actions, n), (n, n_observations)))
+        return (wide * self.weight) @ high
 
     def fit_normalization(self, observations: np.ndarray) -> None:
         """Nothing to fit: the gain acts on raw observations, so that it can be read and compared."""

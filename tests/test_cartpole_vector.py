@@ -200,7 +200,7 @@ def test_volts_that_cannot_be_simulated_are_refused_unless_they_are_cut(value: f
 def test_a_state_that_is_not_a_number_ends_the_episode(row: int, reason: str):
     env = CartPoleVectorEnv(2, task="balance", filtered_velocities=False)
     env.reset()
-    env._batch.state[row, 1] = math.nan
+    env._batch.positions[row, 1] = math.nan
     *_, terminated, _, info = env.step(np.zeros((2, 1)))
     np.testing.assert_array_equal(terminated, [False, True])
     # An angle that is not a number spoils the position within a step.
@@ -215,6 +215,24 @@ def test_bad_sizes_and_seeds_are_refused():
         CartPoleVectorEnv(2).reset(seed=[1, 2, 3])
     with pytest.raises(ResetNeeded):
         CartPoleVectorEnv(2).step(np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize("n_steps", [0, -1, 2.5, "x", True, math.inf])
+def test_bad_episode_lengths_are_refused(n_steps):
+    with pytest.raises(ValueError, match="max_episode_steps: must be a positive count"):
+        CartPoleVectorEnv(2, max_episode_steps=n_steps)
+
+
+def test_carts_begin_anew_each_with_its_own_parameters():
+    env = CartPoleVectorEnv(3, randomize={"rail_length_m": (0.3, 0.9)}, voltage_saturation=False)
+    env.reset(seed=0)
+    before = list(env.parameters)
+    env.reset(options={"state": [[0.0, 0.19, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.0, 0.19, 0.0, 1.0]]})
+    drawn = list(env.parameters)
+    assert all(one is not other for one, other in zip(before, drawn, strict=True))
+    env.step(np.zeros((3, 1)))
+    env.step(np.zeros((3, 1)))
+    assert [one is other for one, other in zip(env.parameters, drawn, strict=True)] == [False, True, False]
 
 
 def test_copies_are_refused():

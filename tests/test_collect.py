@@ -278,6 +278,23 @@ def test_bad_arguments_are_refused(arguments: dict, message: str):
         rollouts(Clockwork((3, None)), **{"policy": middle_action, **arguments})
 
 
+def test_episodes_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("nopg_envs.collect.LONGEST_EPISODE", 20)
+    with pytest.raises(
+        ValueError, match=r"n_episodes: episode 1 has not ended after 20 steps; wrap .*TimeLimit.*n_transitions"
+    ):
+        rollouts(Clockwork((3, None), (None, None)), middle_action, n_episodes=2)
+    # Each episode counts for itself, one that ends in time is whole, and so are transitions that need no end.
+    assert len(rollouts(Clockwork((15, None), (20, None)), middle_action, n_episodes=3)["rewards"]) == 50
+    assert len(rollouts(Clockwork((None, None)), middle_action, n_transitions=50)["rewards"]) == 50
+
+
+def test_a_time_limit_of_the_environment_may_be_longer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("nopg_envs.collect.LONGEST_EPISODE", 20)
+    env = gym.make("Pendulum-v1", max_episode_steps=30)
+    assert len(rollouts(env, "uniform", n_episodes=2, seed=0)["rewards"]) == 60
+
+
 def test_bad_start_state_is_the_environments_to_refuse():
     with pytest.raises(ValueError, match="state"):
         rollouts(HangingPendulumEnv(), "uniform", n_transitions=2, start=(0.0, 0.0, 0.0))

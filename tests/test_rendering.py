@@ -1,12 +1,15 @@
 """The pictures show what they claim to show: looked at pixel by pixel, as a person would look at them."""
 
 import builtins
+import copy
+import pickle
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from nopg_envs import rendering
+from nopg_envs.cartpole import QuanserCartPoleBalanceEnv
 from nopg_envs.lqr import LQREnv
 from nopg_envs.rendering import CartPoleRenderer
 from nopg_envs.state_picture import StateRenderer
@@ -298,3 +301,31 @@ def test_regulator_without_a_mode_says_that_it_draws_nothing():
 def test_a_state_that_cannot_be_drawn_is_refused():
     with pytest.raises(ValueError, match="finite"):
         StateRenderer(2, 1.0, 1.0).render([np.array([np.nan, 0.0])], np.zeros(1))
+
+
+@pytest.mark.parametrize("env_class", [LQREnv, QuanserCartPoleBalanceEnv])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_copies_of_an_environment_that_has_drawn_draw_the_same_and_go_their_own_way(env_class: type, duplicate):
+    env = env_class(render_mode="rgb_array")
+    env.reset(seed=0)
+    env.render()
+    twin = duplicate(env)
+    picture = env.render()
+    np.testing.assert_array_equal(twin.render(), picture)
+    for _ in range(5):
+        twin.step(twin.action_space.high)
+    assert (twin.render() != picture).any()
+    np.testing.assert_array_equal(env.render(), picture)
+    env.close()
+    assert twin.render().shape == picture.shape
+    twin.close()
+
+
+def test_copies_share_the_window_and_open_their_own_once_it_is_closed():
+    env = QuanserCartPoleBalanceEnv(render_mode="human", control_hz=500)
+    env.reset()
+    twin = copy.deepcopy(env)
+    twin.step(np.ones(1))
+    env.close()
+    twin.step(np.ones(1))
+    twin.close()

@@ -1,5 +1,6 @@
 """Ask an environment for transitions and get plain arrays back, as ``TransitionDataset(**arrays)`` takes them."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
@@ -11,6 +12,8 @@ from gymnasium import spaces
 
 from nopg_envs.behaviours import BEHAVIOURS, Behaviour
 
+# Steps without an end after which whole episodes are given up. The longest that our own environments have is a tenth of it.
+LONGEST_EPISODE = 100_000
 START_NAMES = ("paper", "operator")
 Start = str | npt.ArrayLike | Callable[[np.random.Generator], npt.ArrayLike]
 
@@ -68,7 +71,8 @@ def rollouts(
     in ``timeouts`` instead, and so has the last episode where the number of transitions wanted cuts it; where end and limit
     coincide, it was an end.
 
-    :param env: environment with Box spaces; with ``n_episodes``, one whose episodes end or are cut at some time
+    :param env: environment with Box spaces; with ``n_episodes``, one whose episodes end or are cut within its own time limit
+        or within 100,000 steps
     :param policy: from observation to action, or ``"uniform"`` or ``"gaussian_mixture"``
         (:mod:`nopg_envs.behaviours`), the paper's behaviours on the cart-pole and on the pendulum
     :param n_transitions: exactly so many transitions, or
@@ -91,7 +95,8 @@ def rollouts(
 
     columns = _Columns("observations", "actions", "rewards", "next_observations", "terminals", "timeouts", "episode_ids")
     observation, _ = env.reset(seed=seed, options=options(rng))
-    episode = 0
+    longest = _longest_episode(env) if n_episodes is not None else math.inf
+    episode, episode_start = 0, 0
     while True:
         before = np.array(observation)
         action = _within_bounds(act(observation), action_space)
@@ -102,10 +107,15 @@ def rollouts(
         if last:
             break
         if terminated or truncated:
-            episode += 1
+            episode, episode_start = episode + 1, len(columns)
             if n_episodes is not None and episode == n_wanted:
                 break
             observation, _ = env.reset(options=options(rng))
+        elif len(columns) - episode_start >= longest:
+            raise ValueError(
+                f"n_episodes: episode {episode} has not ended after {longest:,} steps; "
+                "wrap the environment in gymnasium.wrappers.TimeLimit, or ask for n_transitions instead"
+            )
     return columns.arrays()
 
 
@@ -136,6 +146,11 @@ def _wanted(n_transitions: int | None, n_episodes: int | None) -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"{name} must be a positive whole number, got {n!r}")
     return int(n)
+
+
+def _longest_episode(env: gym.Env) -> int:
+    limit = None if env.spec is None else env.spec.max_episode_steps
+    return max(LONGEST_EPISODE, limit or 0)
 
 
 def _behaviour(policy: str | Behaviour, action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:

@@ -58,6 +58,10 @@ class Canvas:
         self._sheet = self._pygame.Surface((size[0] * _OVERSAMPLING, size[1] * _OVERSAMPLING))
         self._clock: Any = None
 
+    def __reduce__(self) -> tuple[type["Canvas"], tuple[tuple[int, int], str, float, str]]:
+        # pygame's sheets cannot be copied or pickled, and need not be: every picture begins with a blank one.
+        return Canvas, (self.size, self.render_mode, self.fps, self.title)
+
     def clear(self) -> None:
         """A blank sheet."""
         # Another environment may have shut pygame down since the last picture; starting what runs already costs nothing.

@@ -1,10 +1,13 @@
 """
 Many carts at once on arrays: `simulator` for a whole batch, operation by operation, so that rounding is the same.
 
-Arrays of a hundred carts are short: the number of NumPy calls decides the speed. Quantities of cart and pole are therefore
-rows of one array wherever both are treated alike, and every result goes into memory that exists already.
+Arrays of a hundred carts are short: the number of NumPy calls decides the speed, and a call on whole, contiguous memory takes
+a fourth of one that has to repeat or skip rows. Quantities that are treated alike are therefore neighbouring rows of one
+array, constants are as large as what they multiply, and results go into memory that exists already, passed by position since
+``out=`` takes longer (`minimum` and `maximum` insist on it).
 """
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -12,10 +15,11 @@ import numpy as np
 from nopg_envs.cartpole.dynamics import CART_STICTION_SPEED, POLE_STICTION_SPEED, FloatArray
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.parameters import CartPoleParameters
-from nopg_envs.cartpole.simulator import delay_schedule, filter_coefficients, runge_kutta_stages
+from nopg_envs.cartpole.simulator import delay_schedule, filter_weights
 from nopg_envs.cartpole.starts import State
 
 add, subtract, multiply, divide = np.add, np.subtract, np.multiply, np.divide
+minimum, maximum = np.minimum, np.maximum
 
 
 class CartPoleBatch:
@@ -27,68 +31,93 @@ class CartPoleBatch:
 
     def __init__(self, options: CartPoleOptions, n_carts: int, longest_delay_s: float):
         self._options, self._step_s, self._n_steps = options, options.step_s, options.n_physics_steps
-        self.state = np.zeros((4, n_carts))
+        # x and θ before the control period and after each of its physics steps.
+        self._path = np.zeros((self._n_steps + 1, 2, n_carts))
+        self._start, self._stage = _Stage(n_carts), _Stage(n_carts)
+        self.positions, self.velocities = self._path[0], self._start.speeds
         self.measured = np.zeros((4, n_carts))
-        self.peaks = np.zeros((2, n_carts))
-        self._positions = self.state[:2]
         self._measured_positions, self._measured_velocities = self.measured[:2], self.measured[2:]
 
         self._parameters: list[CartPoleParameters | None] = [None] * n_carts
         self._input_gain, self._voltage_offset = np.zeros((2, n_carts))
-        self._damping, self._coulomb, self._negative_coulomb, self._slope = np.zeros((4, 2, n_carts))
-        self._coupling, self._inverse_length, self._fall, self._inertia_loss = np.zeros((4, n_carts))
+        self._factors, self._couplings = np.zeros((6, n_carts)), np.zeros((2, n_carts))
+        self._stiction = np.repeat([[CART_STICTION_SPEED], [POLE_STICTION_SPEED]], n_carts, axis=1)
+        self._negative_stiction = -self._stiction
         self._counts = np.ones((2, n_carts))
-        self._keep, self._filter_gain = np.zeros((2, n_carts))
+        self._keep, self._weights = np.zeros(n_carts), np.zeros((self._n_steps, 1, n_carts))
 
         _, oldest, _ = delay_schedule(longest_delay_s, self._step_s, self._n_steps)
         self._commands = np.zeros((max(oldest) + 1, n_carts))
         self._newer, self._older = np.zeros((2, self._n_steps, n_carts), dtype=np.intp)
         self._older_share = np.zeros(n_carts)
-        self._carts = np.arange(n_carts)
 
-        self._stage, self._work = _Stage(np.zeros((6, n_carts))), _Workspace(n_carts)
-        # Arrays, since NumPy would make one of a float each time.
-        self._stages = [(np.array(share), np.array(ahead)) for share, ahead in runge_kutta_stages(self._step_s)]
+        self._work, slopes = _Workspace(n_carts), [_Slopes(n_carts) for _ in range(4)]
+        signs = np.array([[-1.0], [1.0], [1.0], [1.0]])
+        # How far each stage's slope is followed to the next stage. Cosines fall where the slope's row has θ̇ sin θ.
+        half, whole = (np.repeat(signs * length_s, n_carts, axis=1) for length_s in (self._step_s / 2.0, self._step_s))
+        self._early_stages, self._last_slopes = list(zip(slopes, (half, half, whole), strict=False)), slopes[-1]
+        self._accelerations = [stage_slopes.accelerations for stage_slopes in slopes]
+        self._whole_step, self._sixth, self._sixth_of_square = (
+            np.full((2, n_carts), factor) for factor in (self._step_s, self._step_s / 6.0, self._step_s / 6.0 * self._step_s)
+        )
+        self._seen = np.zeros((self._n_steps, 2, n_carts))
+        self._velocity_terms = np.zeros((self._n_steps + 1, 2, n_carts))
 
     def __reduce__(self) -> NoReturn:
         # Names for parts of one array would become arrays of their own, and the copy would silently stand still.
         raise TypeError("A batch of carts cannot be copied or pickled; make another environment with the same options")
 
-    def place(self, cart: int, parameters: CartPoleParameters, state: State, noise: tuple[float, float]) -> None:
-        """
-        Begin anew with one cart.
+    def states(self) -> FloatArray:
+        """A copy of x, θ, ẋ, θ̇, (n_carts, 4)."""
+        return np.concatenate([self.positions, self.velocities]).T.copy()
 
-        :param cart: index in the batch
-        :param parameters: of this cart
-        :param state: x, θ, ẋ, θ̇ at the start
-        :param noise: on x and θ at the start, m and rad
+    def peaks(self) -> FloatArray:
+        """Largest |x| and |θ| after any physics step of the last control period, (2, n_carts)."""
+        return np.abs(self._path[1:]).max(axis=0)
+
+    def place(
+        self, carts: Sequence[int], parameters: Sequence[CartPoleParameters], states: Sequence[State], noise: FloatArray
+    ) -> None:
         """
-        # Most carts begin anew as they were.
-        if parameters is not self._parameters[cart]:
-            self._equip(cart, parameters)
-            self._parameters[cart] = parameters
-        self._commands[:, cart] = 0.0
-        self.state[:, cart] = state
-        self.measured[:, cart] = state
-        self.measured[:2, cart] += noise
+        Begin anew with some of the carts.
+
+        :param carts: their indices in the batch
+        :param parameters: of each
+        :param states: x, θ, ẋ, θ̇ at the start of each
+        :param noise: on x and θ at the start of each, m and rad, (len(carts), 2)
+        """
+        for cart, own in zip(carts, parameters, strict=True):
+            # Most carts begin anew as they were.
+            if own is not self._parameters[cart]:
+                self._equip(cart, own)
+                self._parameters[cart] = own
+        at_start = np.array(states).T
+        self._commands[:, carts] = 0.0
+        self.positions[:, carts], self.velocities[:, carts] = at_start[:2], at_start[2:]
+        seen = at_start[:2] + noise.T
         if self._options.encoder_counts:
-            counts = self._counts[:, cart]
-            self.measured[:2, cart] = np.rint(self.measured[:2, cart] / counts) * counts
+            counts = self._counts[:, carts]
+            seen = np.rint(seen / counts) * counts
+        self._measured_positions[:, carts], self._measured_velocities[:, carts] = seen, at_start[2:]
 
     def _equip(self, cart: int, parameters: CartPoleParameters) -> None:
         p = parameters
         self._input_gain[cart], self._voltage_offset[cart] = p.input_gain, p.voltage_offset
-        self._damping[:, cart] = p.cart_damping, p.pole_damping
-        self._coulomb[:, cart] = p.cart_coulomb, p.pole_coulomb
-        self._negative_coulomb[:, cart] = -p.cart_coulomb, -p.pole_coulomb
-        self._slope[:, cart] = p.cart_coulomb / CART_STICTION_SPEED, p.pole_coulomb / POLE_STICTION_SPEED
-        self._coupling[cart], self._inverse_length[cart] = p.pole_coupling, p.inverse_pole_length
-        self._fall[cart] = p.inverse_pole_length * p.gravity
-        self._inertia_loss[cart] = p.pole_coupling * p.inverse_pole_length
+        self._factors[:, cart] = (
+            p.inverse_pole_length,
+            p.inverse_pole_length * p.gravity,
+            p.cart_damping,
+            p.pole_damping,
+            p.cart_coulomb / CART_STICTION_SPEED,
+            p.pole_coulomb / POLE_STICTION_SPEED,
+        )
+        self._couplings[:, cart] = -p.pole_coupling, p.pole_coupling
         self._counts[:, cart] = p.cart_count_m, p.pole_count_rad
-        self._keep[cart], self._filter_gain[cart] = filter_coefficients(p.velocity_cutoff_rad_s, self._step_s)
-        newer, older, share = delay_schedule(p.input_delay_s, self._step_s, self._n_steps)
-        self._newer[:, cart], self._older[:, cart], self._older_share[cart] = newer, older, share
+        self._keep[cart], self._weights[:, 0, cart] = filter_weights(p.velocity_cutoff_rad_s, self._step_s, self._n_steps)
+        newer, older, self._older_share[cart] = delay_schedule(p.input_delay_s, self._step_s, self._n_steps)
+        # Places in the flat memory of the commands.
+        n_carts = len(self._input_gain)
+        self._newer[:, cart], self._older[:, cart] = np.array([newer, older]) * n_carts + cart
 
     def hold(self, voltages: FloatArray, noise: FloatArray | None = None) -> None:
         """
@@ -97,96 +126,118 @@ class CartPoleBatch:
         :param voltages: asked of the motors, V, (n_carts,)
         :param noise: on x and θ at each physics step, m and rad, (n_physics_steps, 2, n_carts)
         """
+        path, share = self._path, self._older_share
         self._commands[1:] = self._commands[:-1]
         self._commands[0] = voltages
-        share = self._older_share
-        at_motor = (1.0 - share) * self._commands[self._newer, self._carts] + share * self._commands[self._older, self._carts]
+        at_motor = self._commands.take(self._newer)
+        if share.any():
+            at_motor = (1.0 - share) * at_motor + share * self._commands.take(self._older)
         drives = self._input_gain * (at_motor + self._voltage_offset)
-        self.peaks[:] = 0.0
-        for step, drive in enumerate(drives):
-            self._integrate(drive)
-            if self._options.filtered_velocities:
-                self._sense(None if noise is None else noise[step])
-        if not self._options.filtered_velocities:
-            self._measured_positions[:] = self._measure(None if noise is None else noise[-1])
-            self._measured_velocities[:] = self.state[2:]
+        for drive, before, after in zip(drives, path[:-1], path[1:], strict=True):
+            self._integrate(drive, before, after)
+        self._sense(noise)
+        path[0] = path[-1]
 
-    def _integrate(self, drive: FloatArray) -> None:
-        """One physics step."""
-        state, work = self.state, self._work
-        stage, increment, reached = self._stage, work.increment, work.reached
-        work.push_on_cart[:] = drive
-        stage.state[:] = state
-        so_far = state
-        for share, ahead in self._stages[:-1]:
-            self._accelerate(stage)
-            multiply(share, stage.derivative, out=increment)
-            add(so_far, increment, out=reached)
-            multiply(ahead, stage.derivative, out=increment)
-            add(state, increment, out=stage.state)
-            so_far = reached
-        self._accelerate(stage)
-        multiply(self._stages[-1][0], stage.derivative, out=increment)
-        add(reached, increment, out=state)
-        np.abs(self._positions, out=work.pair)
-        np.maximum(self.peaks, work.pair, out=self.peaks)
+    def _integrate(self, drive: FloatArray, before: FloatArray, after: FloatArray) -> None:
+        """
+        One physics step.
 
-    def _accelerate(self, stage: "_Stage") -> None:
-        """Fill in a stage's accelerations from its state."""
-        work, speeds, theta_dot = self._work, stage.speeds, stage.theta_dot
-        sine, cosine, friction, dry = work.sine, work.cosine, work.friction, work.dry
-        numerator, denominator = work.numerator, work.denominator
-        np.sin(stage.theta, out=sine)
-        np.cos(stage.theta, out=cosine)
-        multiply(self._slope, speeds, out=dry)
-        np.minimum(dry, self._coulomb, out=dry)
-        np.maximum(dry, self._negative_coulomb, out=dry)
-        multiply(self._damping, speeds, out=friction)
-        add(friction, dry, out=friction)
-        multiply(self._fall, sine, out=work.push_on_pole)
-        subtract(work.push, friction, out=work.force_and_torque)
-        multiply(theta_dot, theta_dot, out=work.theta_dot_squared)
-        multiply(work.cosine_and_sine, work.torque_and_square, out=work.products)
-        subtract(work.product_with_torque, work.product_with_square, out=numerator)
-        multiply(self._coupling, numerator, out=numerator)
-        add(work.force, numerator, out=numerator)
-        multiply(cosine, cosine, out=denominator)
-        multiply(self._inertia_loss, denominator, out=denominator)
-        subtract(work.ones, denominator, out=denominator)
-        divide(numerator, denominator, out=stage.x_acceleration)
-        multiply(self._inverse_length, cosine, out=numerator)
-        multiply(numerator, stage.x_acceleration, out=numerator)
-        add(work.torque, numerator, out=stage.theta_acceleration)
+        :param drive: acceleration by the motor, (n_carts,)
+        :param before: x and θ, (2, n_carts)
+        :param after: filled with x and θ after the step, (2, n_carts)
+        """
+        start, increment = self._start, self._work.increment
+        np.cos(before[1], start.cosine)
+        np.sin(before[1], start.sine)
+        at = start
+        for slopes, ahead in self._early_stages:
+            self._accelerate(at, drive, slopes)
+            multiply(at.theta_dot, at.sine, slopes.cosine_loss)
+            multiply(at.theta_dot, at.cosine, slopes.sine_gain)
+            multiply(ahead, slopes.rows, increment)
+            at = self._stage
+            add(start.rows, increment, at.rows)
+        self._accelerate(at, drive, self._last_slopes)
+
+        # Positions follow the stages' velocities, which are sums of the accelerations before them.
+        first, second, third, fourth = self._accelerations
+        middle, total, part = self._work.middle, self._work.total, self._work.part
+        add(second, third, middle)
+        add(first, middle, total)
+        multiply(self._whole_step, self.velocities, part)
+        add(before, part, after)
+        multiply(self._sixth_of_square, total, part)
+        add(after, part, after)
+        add(total, middle, total)
+        add(total, fourth, total)
+        multiply(self._sixth, total, total)
+        add(self.velocities, total, self.velocities)
+
+    def _accelerate(self, at: "_Stage", drive: FloatArray, slopes: "_Slopes") -> None:
+        """Fill in the accelerations of a stage."""
+        work = self._work
+        slow, pulls = at.slow_speeds, work.pulls
+        minimum(at.speeds, self._stiction, out=slow)
+        maximum(slow, self._negative_stiction, out=slow)
+        multiply(self._factors, at.rows_and_slow_speeds, work.products)
+        add(work.viscous, work.dry, work.friction)
+        subtract(drive, work.cart_friction, work.force)
+        subtract(work.gravity, work.pole_friction, work.torque)
+        multiply(at.theta_dot, at.theta_dot, work.theta_dot_squared)
+        # Of ẍ = (force + m (cos θ torque − sin θ θ̇²)) / (1 − m cos θ lever) what m multiplies, both together.
+        multiply(at.cosine_and_sine, work.torque_and_square, work.turned)
+        subtract(work.turned_torque, work.turned_square, work.pull_of_pole)
+        multiply(at.cosine, work.lever, work.pull_of_inertia)
+        multiply(self._couplings, pulls, pulls)
+        add(work.one_and_force, pulls, pulls)
+        divide(work.pull_of_pole, work.pull_of_inertia, slopes.x_acceleration)
+        multiply(work.lever, slopes.x_acceleration, work.lever)
+        add(work.torque, work.lever, slopes.theta_acceleration)
 
     def _sense(self, noise: FloatArray | None) -> None:
-        """The rigs' encoders and velocity filters, once a physics step."""
-        pair, velocities = self._work.pair, self._measured_velocities
-        positions = self._measure(noise)
-        subtract(positions, self._measured_positions, out=pair)
-        multiply(self._filter_gain, pair, out=pair)
-        multiply(self._keep, velocities, out=velocities)
-        add(velocities, pair, out=velocities)
-        self._measured_positions[:] = positions
-
-    def _measure(self, noise: FloatArray | None) -> FloatArray:
-        positions = self._positions if noise is None else self._positions + noise
-        if not self._options.encoder_counts:
-            return positions
-        counted = divide(positions, self._counts, out=self._work.dry)
-        np.rint(counted, out=counted)
-        return multiply(counted, self._counts, out=counted)
+        """The rigs' encoders and velocity filters at each physics step of a control period."""
+        seen = self._path[1:] if noise is None else self._path[1:] + noise
+        if self._options.encoder_counts:
+            seen = divide(seen, self._counts, self._seen)
+            np.rint(seen, seen)
+            multiply(seen, self._counts, seen)
+        if self._options.filtered_velocities:
+            terms = self._velocity_terms
+            multiply(self._keep, self._measured_velocities, terms[0])
+            subtract(seen[0], self._measured_positions, terms[1])
+            subtract(seen[1:], seen[:-1], terms[2:])
+            multiply(self._weights, terms[1:], terms[1:])
+            add.reduce(terms, axis=0, out=self._measured_velocities)
+        else:
+            self._measured_velocities[:] = self.velocities
+        self._measured_positions[:] = seen[-1]
 
 
 class _Stage:
     """
-    Rows of a Runge-Kutta stage: the first four are a state, the last four its derivative.
+    Where a Runge-Kutta stage is: cos θ, sin θ, ẋ, θ̇, and as much of the speeds as dry friction grows with.
 
-    :param rows: x, θ, ẋ, θ̇, ẍ, θ̈, (6, n_carts)
+    :param n_carts: length of a row
     """
 
-    def __init__(self, rows: FloatArray):
-        self.state, self.derivative, self.speeds = rows[0:4], rows[2:6], rows[2:4]
-        self.theta, self.theta_dot, self.x_acceleration, self.theta_acceleration = rows[1], rows[3], rows[4], rows[5]
+    def __init__(self, n_carts: int):
+        self.rows_and_slow_speeds = np.zeros((6, n_carts))
+        self.rows, self.slow_speeds = self.rows_and_slow_speeds[:4], self.rows_and_slow_speeds[4:]
+        self.cosine, self.sine, _, self.theta_dot = self.rows
+        self.cosine_and_sine, self.speeds = self.rows[:2], self.rows[2:]
+
+
+class _Slopes:
+    """
+    What changes where a stage is, in the order of its rows: −d cos θ/dt, d sin θ/dt, ẍ, θ̈.
+
+    :param n_carts: length of a row
+    """
+
+    def __init__(self, n_carts: int):
+        self.rows = np.zeros((4, n_carts))
+        self.cosine_loss, self.sine_gain, self.x_acceleration, self.theta_acceleration = self.rows
+        self.accelerations = self.rows[2:]
 
 
 class _Workspace:
@@ -197,15 +248,18 @@ class _Workspace:
     """
 
     def __init__(self, n_carts: int):
-        self.ones = np.ones(n_carts)
-        self.numerator, self.denominator = np.zeros((2, n_carts))
-        self.pair, self.dry, self.friction, self.push, self.products, self.cosine_and_sine = np.zeros((6, 2, n_carts))
-        self.increment, self.reached = np.zeros((2, 4, n_carts))
-        self.cosine, self.sine = self.cosine_and_sine
-        self.push_on_cart, self.push_on_pole = self.push
-        self.product_with_torque, self.product_with_square = self.products
+        self.increment = np.zeros((4, n_carts))
+        self.middle, self.total, self.part, self.friction, self.turned, self.pulls = np.zeros((6, 2, n_carts))
+        self.cart_friction, self.pole_friction = self.friction
+        self.turned_torque, self.turned_square = self.turned
+        self.pull_of_inertia, self.pull_of_pole = self.pulls
 
-        # Force on the cart without the pole's share, torque on the pole were the cart held still, and θ̇².
-        loads = np.zeros((3, n_carts))
-        self.force, self.torque, self.theta_dot_squared = loads
-        self.force_and_torque, self.torque_and_square = loads[0:2], loads[1:3]
+        # Factors times a stage's rows: cos θ / l, gravity on the pole, viscous and dry friction of cart and pole.
+        self.products = np.zeros((6, n_carts))
+        self.lever, self.gravity = self.products[:2]
+        self.viscous, self.dry = self.products[2:4], self.products[4:]
+
+        # One, force on the cart without the pole's share, torque on the pole were the cart held still, and θ̇².
+        loads = np.ones((4, n_carts))
+        _, self.force, self.torque, self.theta_dot_squared = loads
+        self.one_and_force, self.torque_and_square = loads[:2], loads[2:]

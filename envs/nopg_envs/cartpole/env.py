@@ -21,14 +21,23 @@ class QuanserCartPoleEnv(gym.Env[np.ndarray, np.ndarray]):
     :param options: fields of `CartPoleOptions`, all of them keywords
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 50}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": ["human", "rgb_array"],
+        "render_fps": 50,
+        # What an exported policy tells a rig; "1" is the unit of a bare number.
+        "observation_names": ("x", "sin_theta", "cos_theta", "x_dot", "theta_dot"),
+        "observation_units": ("m", "1", "1", "m/s", "rad/s"),
+        "action_names": ("voltage",),
+        "action_units": ("V",),
+    }
     task = "balance"
 
     def __init__(self, render_mode: str | None = None, **options: Any):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode: unknown {render_mode!r}; known are {', '.join(self.metadata['render_modes'])}")
         self.options = CartPoleOptions(**{"task": self.task, **options})
-        self.metadata = {**self.metadata, "render_fps": self.options.control_hz}
+        control_hz = self.options.control_hz
+        self.metadata = {**self.metadata, "render_fps": control_hz, "control_period_s": 1.0 / control_hz}
         self.render_mode = render_mode
         self.action_space = self.options.action_space()
         self.observation_space = self.options.observation_space()

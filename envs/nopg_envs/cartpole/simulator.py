@@ -41,16 +41,6 @@ def delay_schedule(delay_s: float, step_s: float, n_steps: int) -> tuple[list[in
     return newer, older, float(n_late - whole)
 
 
-def runge_kutta_stages(step_s: float) -> tuple[tuple[float, float], ...]:
-    """
-    The classical method of fourth order.
-
-    :param step_s: length of a step
-    :return: of each stage its share in the step, and how far ahead its slope is followed to the next stage
-    """
-    return (step_s / 6.0, step_s / 2.0), (step_s / 3.0, step_s / 2.0), (step_s / 3.0, step_s), (step_s / 6.0, 0.0)
-
-
 def filter_coefficients(cutoff_rad_s: float, step_s: float) -> tuple[float, float]:
     """
     ω s / (s + ω) by Tustin's rule, v ← keep · v + gain · (y − y_before): exact for a steady ramp at any step.
@@ -61,6 +51,19 @@ def filter_coefficients(cutoff_rad_s: float, step_s: float) -> tuple[float, floa
     """
     product = cutoff_rad_s * step_s
     return (2.0 - product) / (2.0 + product), 2.0 * cutoff_rad_s / (2.0 + product)
+
+
+def filter_weights(cutoff_rad_s: float, step_s: float, n_steps: int) -> tuple[float, list[float]]:
+    """
+    The velocity filter over a whole control period: a weighted sum of the velocity before it and of the increments in it.
+
+    :param cutoff_rad_s: ω
+    :param step_s: time between samples
+    :param n_steps: samples in a control period
+    :return: weight of the velocity before, and of each increment
+    """
+    keep, gain = filter_coefficients(cutoff_rad_s, step_s)
+    return keep**n_steps, [keep**n_later * gain for n_later in reversed(range(n_steps))]
 
 
 class CartPoleSimulator:
@@ -79,26 +82,25 @@ class CartPoleSimulator:
         self.termination: str | None = None
         self._input_gain, self._voltage_offset = p.input_gain, p.voltage_offset
         self._rail_end, self._theta_limit = p.rail_length_m / 2.0, options.theta_limit
-        self._cart_friction = (p.cart_damping, p.cart_coulomb, p.cart_coulomb / CART_STICTION_SPEED)
-        self._pole_friction = (p.pole_damping, p.pole_coulomb, p.pole_coulomb / POLE_STICTION_SPEED)
-        self._pole = (
-            p.inverse_pole_length * p.gravity,
-            p.inverse_pole_length,
-            p.pole_coupling,
-            p.pole_coupling * p.inverse_pole_length,
-        )
-        self._stages = runge_kutta_stages(step_s)
+        cart_slope, pole_slope = p.cart_coulomb / CART_STICTION_SPEED, p.pole_coulomb / POLE_STICTION_SPEED
+        # The product, which may be a last digit off the parameter, because a batch of carts has it.
+        self._cart_friction = (p.cart_damping, cart_slope * CART_STICTION_SPEED, cart_slope)
+        self._pole_friction = (p.pole_damping, pole_slope * POLE_STICTION_SPEED, pole_slope)
+        self._pole = (p.inverse_pole_length * p.gravity, p.inverse_pole_length, p.pole_coupling)
+        self._step_s = step_s
 
         newer, older, self._older_share = delay_schedule(p.input_delay_s, step_s, options.n_physics_steps)
         self._schedule = list(zip(newer, older, strict=True))
         # The motor stood without voltage before the first command.
         self._commands = [0.0] * (max(older) + 1)
 
-        self._no_noise = [NO_NOISE] * options.n_physics_steps
         self._counts = (p.cart_count_m, p.pole_count_rad) if options.encoder_counts else None
-        self._filter = filter_coefficients(p.velocity_cutoff_rad_s, step_s) if options.filtered_velocities else None
+        self._filter: tuple[float, list[float]] | None = None
+        if options.filtered_velocities:
+            self._filter = filter_weights(p.velocity_cutoff_rad_s, step_s, options.n_physics_steps)
         # Velocities as if the cart had moved like this for a while: no bump at the start.
-        self.measured = (*self._measure(state[0], state[1], noise), state[2], state[3])
+        ((x, theta),) = self._counted([(state[0] + noise[0], state[1] + noise[1])])
+        self.measured = (x, theta, state[2], state[3])
 
     def hold(self, voltage: float, noise: Sequence[Sequence[float]] | None = None) -> None:
         """
@@ -111,7 +113,7 @@ class CartPoleSimulator:
         commands.insert(0, voltage)
         commands.pop()
         positions = self._integrate([(1.0 - share) * commands[new] + share * commands[old] for new, old in self._schedule])
-        self._sense(positions, noise or self._no_noise)
+        self._sense(positions, noise)
 
     def _integrate(self, voltages: list[float]) -> list[tuple[float, float]]:
         """
@@ -121,18 +123,20 @@ class CartPoleSimulator:
         :param voltages: at the motor in each step, V
         :return: x and θ after each step
         """
-        fall, inverse_length, coupling, inertia_loss = self._pole
+        fall, inverse_length, coupling = self._pole
         cart_damping, cart_coulomb, cart_slope = self._cart_friction
         pole_damping, pole_coulomb, pole_slope = self._pole_friction
-        rail_end, theta_limit, stages = self._rail_end, self._theta_limit, self._stages
+        rail_end, theta_limit, step_s = self._rail_end, self._theta_limit, self._step_s
+        half_s, sixth_s = step_s / 2.0, step_s / 6.0
         x, theta, v, w = self.state
         positions = []
         for voltage in voltages:
             drive = self._input_gain * (voltage + self._voltage_offset)
-            at_theta, at_v, at_w = theta, v, w
-            next_x, next_theta, next_v, next_w = x, theta, v, w
-            for share, ahead in stages:
-                sine, cosine = sin(at_theta), cos(at_theta)
+            sine, cosine = sin(theta), cos(theta)
+            at_sine, at_cosine, at_v, at_w = sine, cosine, v, w
+            v_dots, w_dots = [], []
+            # How far each stage's slope is followed to the next stage. The last one leads to none.
+            for ahead in (half_s, half_s, step_s, 0.0):
                 if at_v > CART_STICTION_SPEED:
                     cart_friction = cart_damping * at_v + cart_coulomb
                 elif at_v < -CART_STICTION_SPEED:
@@ -145,17 +149,25 @@ class CartPoleSimulator:
                     pole_friction = pole_damping * at_w - pole_coulomb
                 else:
                     pole_friction = pole_damping * at_w + pole_slope * at_w
-                torque = fall * sine - pole_friction
-                v_dot = (drive - cart_friction + coupling * (cosine * torque - at_w * at_w * sine)) / (
-                    1.0 - inertia_loss * (cosine * cosine)
+                torque = fall * at_sine - pole_friction
+                lever = inverse_length * at_cosine
+                v_dot = (drive - cart_friction + coupling * (at_cosine * torque - at_sine * (at_w * at_w))) / (
+                    1.0 - coupling * (at_cosine * lever)
                 )
-                w_dot = torque + inverse_length * cosine * v_dot
-                next_x += share * at_v
-                next_theta += share * at_w
-                next_v += share * v_dot
-                next_w += share * w_dot
-                at_theta, at_v, at_w = theta + ahead * at_w, v + ahead * v_dot, w + ahead * w_dot
-            x, theta, v, w = next_x, next_theta, next_v, next_w
+                w_dot = torque + lever * v_dot
+                v_dots.append(v_dot)
+                w_dots.append(w_dot)
+                at_sine, at_cosine = sine + ahead * (at_w * at_cosine), cosine - ahead * (at_w * at_sine)
+                at_v, at_w = v + ahead * v_dot, w + ahead * w_dot
+            # Positions follow the stages' velocities, which are sums of the accelerations before them.
+            first, second, third, fourth = v_dots
+            middle = second + third
+            three = first + middle
+            x, v = x + step_s * v + sixth_s * step_s * three, v + sixth_s * (three + middle + fourth)
+            first, second, third, fourth = w_dots
+            middle = second + third
+            three = first + middle
+            theta, w = theta + step_s * w + sixth_s * step_s * three, w + sixth_s * (three + middle + fourth)
             positions.append((x, theta))
             # Between control steps as well: the end of the rail does not wait.
             if not -rail_end <= x <= rail_end:
@@ -165,23 +177,28 @@ class CartPoleSimulator:
         self.state = (x, theta, v, w)
         return positions
 
-    def _sense(self, positions: list[tuple[float, float]], noise: Sequence[Sequence[float]]) -> None:
+    def _sense(self, positions: list[tuple[float, float]], noise: Sequence[Sequence[float]] | None) -> None:
         """The rig's encoders and velocity filter at each physics step of a control period."""
+        if noise is not None:
+            positions = [(x + on_x, theta + on_theta) for (x, theta), (on_x, on_theta) in zip(positions, noise, strict=True)]
         if self._filter is None:
-            self.measured = (*self._measure(*positions[-1], noise[-1]), self.state[2], self.state[3])
+            self.measured = (*self._counted(positions[-1:])[0], self.state[2], self.state[3])
             return
-        keep, gain = self._filter
+        keep, weights = self._filter
         before_x, before_theta, x_dot, theta_dot = self.measured
-        for (true_x, true_theta), sample_noise in zip(positions, noise, strict=True):
-            x, theta = self._measure(true_x, true_theta, sample_noise)
-            x_dot = keep * x_dot + gain * (x - before_x)
-            theta_dot = keep * theta_dot + gain * (theta - before_theta)
+        x_dot, theta_dot = keep * x_dot, keep * theta_dot
+        for weight, (x, theta) in zip(weights, self._counted(positions), strict=True):
+            x_dot += weight * (x - before_x)
+            theta_dot += weight * (theta - before_theta)
             before_x, before_theta = x, theta
         self.measured = (before_x, before_theta, x_dot, theta_dot)
 
-    def _measure(self, x: float, theta: float, noise: Sequence[float]) -> tuple[float, float]:
-        x, theta = x + noise[0], theta + noise[1]
+    def _counted(self, positions: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Positions as the encoders tell them."""
         if self._counts is None:
-            return x, theta
+            return positions
         cart_count, pole_count = self._counts
-        return ((x / cart_count + ROUND) - ROUND) * cart_count, ((theta / pole_count + ROUND) - ROUND) * pole_count
+        return [
+            (((x / cart_count + ROUND) - ROUND) * cart_count, ((theta / pole_count + ROUND) - ROUND) * pole_count)
+            for x, theta in positions
+        ]

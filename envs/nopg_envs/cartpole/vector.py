@@ -14,6 +14,7 @@ from nopg_envs.cartpole.batch import CartPoleBatch
 from nopg_envs.cartpole.env import draw_noise
 from nopg_envs.cartpole.options import CartPoleOptions, check_reset_options
 from nopg_envs.cartpole.parameters import CartPoleParameters
+from nopg_envs.cartpole.starts import State
 from nopg_envs.checks import real_array
 
 
@@ -39,6 +40,7 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any):
         if not isinstance(num_envs, int) or num_envs < 1:
             raise ValueError(f"num_envs: must be a positive count, got {num_envs!r}")
+        check_episode_length(max_episode_steps)
         self.options = CartPoleOptions(**options)
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
@@ -65,8 +67,7 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             self.options.begin(generator, asked)
             for generator, asked in zip(self._generators, self._asked_of_each(options), strict=True)
         ]
-        for cart, (parameters, state) in enumerate(begun):
-            self._place(cart, parameters, state)
+        self._place(list(range(self.num_envs)), begun)
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         return self._observe(), self._infos(np.full(self.num_envs, None, dtype=object))
 
@@ -82,9 +83,10 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         truncated = np.zeros_like(terminated)
         if self.max_episode_steps is not None:
             truncated = (self._n_steps >= self.max_episode_steps) & ~starting
-        for cart in np.flatnonzero(starting).tolist():
-            self._place(cart, *self.options.begin(self._generators[cart]))
-        rewards = np.where(starting, 0.0, np.cos(self._batch.state[1]))
+        carts = np.flatnonzero(starting).tolist()
+        if carts:
+            self._place(carts, [self.options.begin(self._generators[cart]) for cart in carts])
+        rewards = np.where(starting, 0.0, np.cos(self._batch.positions[1]))
         self._ended = terminated | truncated
         return self._observe(), rewards, terminated, truncated, self._infos(reasons)
 
@@ -110,16 +112,17 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise ValueError(f"options['state'] must have shape (4,) or ({self.num_envs}, 4), got {states.shape}")
         return [{**(options or {}), "state": state} for state in states]
 
-    def _place(self, cart: int, parameters: CartPoleParameters, state: tuple[float, float, float, float]) -> None:
-        noise = (0.0, 0.0)
+    def _place(self, carts: Sequence[int], begun: Sequence[tuple[CartPoleParameters, State]]) -> None:
+        parameters, states = [own for own, _ in begun], [state for _, state in begun]
+        noise = np.zeros((len(carts), 2))
         if self.options.sensor_noise > 0.0:
-            x_noise, theta_noise = draw_noise(self.options, parameters, 1, self._generators[cart])[0].tolist()
-            noise = (x_noise, theta_noise)
-        self._batch.place(cart, parameters, state, noise)
-        self.parameters[cart] = parameters
-        self._rail_ends[cart] = parameters.rail_length_m / 2.0
-        self._voltage_bounds[cart] = self.options.voltage_bound(parameters)
-        self._voltages[cart], self._n_steps[cart] = 0.0, 0
+            for row, cart in enumerate(carts):
+                noise[row] = draw_noise(self.options, parameters[row], 1, self._generators[cart])[0]
+        self._batch.place(carts, parameters, states, noise)
+        for cart, own in zip(carts, parameters, strict=True):
+            self.parameters[cart] = own
+            self._rail_ends[cart], self._voltage_bounds[cart] = own.rail_length_m / 2.0, self.options.voltage_bound(own)
+        self._voltages[carts], self._n_steps[carts] = 0.0, 0
 
     def _volts(self, actions: Any) -> np.ndarray:
         array = real_array("actions", actions)
@@ -141,20 +144,36 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _terminations(self, starting: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         # Not within, rather than beyond: a state that is not a number ends the episode too.
-        left = ~(self._batch.peaks[0] <= self._rail_ends) & ~starting
-        fell = ~(self._batch.peaks[1] <= self.options.theta_limit) & ~starting & ~left
-        reasons = np.full(self.num_envs, None, dtype=object)
-        reasons[left], reasons[fell] = "rail", "angle"
-        return left | fell, reasons
+        x_peak, theta_peak = self._batch.peaks()
+        left = ~((x_peak <= self._rail_ends) | starting)
+        ended = ~((theta_peak <= self.options.theta_limit) | starting) | left
+        # Empty memory for objects holds None.
+        reasons = np.empty(self.num_envs, dtype=object)
+        if ended.any():
+            reasons[ended] = "angle"
+            reasons[left] = "rail"
+        return ended, reasons
 
     def _observe(self) -> np.ndarray:
         x, theta, x_dot, theta_dot = self._batch.measured
-        return np.stack([x, np.sin(theta), np.cos(theta), x_dot, theta_dot], axis=1).astype(np.float32)
+        observations = np.empty((self.num_envs, 5), dtype=np.float32)
+        for column, row in enumerate((x, np.sin(theta), np.cos(theta), x_dot, theta_dot)):
+            observations[:, column] = row
+        return observations
 
     def _infos(self, reasons: np.ndarray) -> dict[str, Any]:
-        columns = {"state": self._batch.state.T.copy(), "voltage_volt": self._voltages.copy(), "termination": reasons}
+        columns = {"state": self._batch.states(), "voltage_volt": self._voltages.copy(), "termination": reasons}
         everyone = {f"_{name}": np.ones(self.num_envs, dtype=np.bool_) for name in columns}
         return {**columns, **everyone}
+
+
+def check_episode_length(max_episode_steps: Any) -> None:
+    """
+    :param max_episode_steps: a positive count of steps, or None
+    """
+    is_count = isinstance(max_episode_steps, int | np.integer) and not isinstance(max_episode_steps, bool)
+    if max_episode_steps is not None and not (is_count and max_episode_steps > 0):
+        raise ValueError(f"max_episode_steps: must be a positive count, or None for no limit, got {max_episode_steps!r}")
 
 
 BalanceVectorEnv = partial(CartPoleVectorEnv, task="balance")
