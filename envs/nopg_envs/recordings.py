@@ -21,6 +21,12 @@ _GRAVITY = 9.81
 _MOVING_RAD_S = 0.2
 _LARGEST_ZERO_RAD = 0.1
 _ZERO_UNCERTAINTY_RAD = 0.002
+# Steps that differ by less from their mean are even; what a rig's loop adds to that is taken out of flight logs.
+_UNEVENNESS = 0.05
+_FLIGHT_PHASES = ("run", "collect")
+_FLIGHT_ARRAYS = ("time_s", "phase", "episode", "x", "theta", "applied_volt")
+# Positions are interpolated over a few cycles that a busy computer left out, not over more.
+_LONGEST_GAP_STEPS = 5.5
 
 
 class RecordingError(ValueError):
@@ -161,6 +167,54 @@ def _read_bench(name: str, arrays: Mapping[str, Any]) -> Recording:
     return Recording(name=name, dt_s=dt_s, x=x, theta=theta, u=u[: n - 1], **velocities)
 
 
+def _read_flight(name: str, arrays: Mapping[str, Any]) -> Recording:
+    """
+    A sealed log of the rig's flight recorder: of the phases in which the pole was controlled, the longest stretch within one
+    episode. Its velocities are left alone: the rig's filter makes them late.
+    """
+    shapes = {key: np.shape(arrays[key]) for key in _FLIGHT_ARRAYS}
+    if len(set(shapes.values())) > 1 or len(shapes["x"]) != 1:
+        raise ValueError(f"rows of equal length are needed, not {shapes}")
+    # Before the rail's ends are known a log may hold anything.
+    run = {key: np.asarray(arrays[key])[np.isin(arrays["phase"], _FLIGHT_PHASES)] for key in _FLIGHT_ARRAYS}
+    time_s = _signal(run, "time_s")
+    steps = np.diff(time_s)
+    if (steps < 0.0).any():
+        raise ValueError("time_s runs backwards")
+    # A loop that is faster than its rig reads a sample twice; the voltage of the second reading is the one that lasted.
+    once = np.append(np.flatnonzero(steps > 0.0), len(time_s) - 1)
+    if len(once) < _SHORTEST:
+        phases = " and ".join(_FLIGHT_PHASES)
+        raise ValueError(f"too short, {len(time_s)} samples of the phases {phases}; at least {_SHORTEST} are needed")
+    steps = np.diff(time_s[once])
+    # Rounded, so that recordings of one rig share a sampling time.
+    dt_s = max(1e-5, round(float(np.median(steps)), 5))
+    breaks = (np.diff(run["episode"][once]) != 0) | (steps > _LONGEST_GAP_STEPS * dt_s)
+    stretch = max(np.split(once, np.flatnonzero(breaks) + 1), key=len)
+    x, theta, volt = (_signal(run, key)[stretch] for key in ("x", "theta", "applied_volt"))
+    return _read_bench(name, {**_evened(time_s[stretch], {"x": x, "theta": np.unwrap(theta), "u": volt}, dt_s), "dt": dt_s})
+
+
+def _evened(time_s: Array, columns: Mapping[str, Array], dt_s: float) -> Mapping[str, Array]:
+    """
+    :param time_s: of the samples
+    :param columns: positions ``x`` and ``theta`` at these times, and the voltage ``u`` that was applied from each to the next
+    :param dt_s: step of an even grid
+    :return: the columns on that grid
+    """
+    passed_s = time_s - time_s[0]
+    if np.abs(passed_s - dt_s * np.arange(len(passed_s))).max() <= _UNEVENNESS * dt_s:
+        return columns
+    grid_s = dt_s * np.arange(int(passed_s[-1] / dt_s + 1e-6) + 1)
+    # The mean voltage of each step, whenever in it the voltage changed: the motor gets the same impulse.
+    impulse = np.concatenate([[0.0], np.cumsum(columns["u"][:-1] * np.diff(passed_s))])
+    return {
+        "x": np.interp(grid_s, passed_s, columns["x"]),
+        "theta": np.interp(grid_s, passed_s, columns["theta"]),
+        "u": np.diff(np.interp(grid_s, passed_s, impulse)) / dt_s,
+    }
+
+
 def _signal(arrays: Mapping[str, Any], name: str, length: int | None = None) -> Array:
     values = np.asarray(arrays[name])
     if values.ndim != 1 or values.dtype.kind not in "fiu":
@@ -180,7 +234,7 @@ def _sampling_time(arrays: Mapping[str, Any], length: int) -> float:
     elif "t" in arrays:
         steps = np.diff(_signal(arrays, "t", length))
         dt_s = float(np.mean(steps))
-        if np.abs(steps - dt_s).max() > 0.05 * abs(dt_s):
+        if np.abs(steps - dt_s).max() > _UNEVENNESS * abs(dt_s):
             raise ValueError("t is not evenly spaced; resample the recording")
     else:
         raise ValueError("neither dt nor t is there: the sampling time is unknown")
@@ -193,5 +247,8 @@ def _odd_span(dt_s: float) -> int:
     return max(5, 2 * round(DERIVATIVE_SPAN_S / dt_s / 2) + 1)
 
 
-# The first layout that a file satisfies reads it. Flight logs of the rig software are to be added here.
-LAYOUTS: tuple[Layout, ...] = (Layout(needs=frozenset({"x", "theta", "u"}), read=_read_bench),)
+# The first layout that a file satisfies reads it.
+LAYOUTS: tuple[Layout, ...] = (
+    Layout(needs=frozenset({"x", "theta", "u"}), read=_read_bench),
+    Layout(needs=frozenset(_FLIGHT_ARRAYS), read=_read_flight),
+)

@@ -1,1 +1,1 @@
-"""Rig drivers and deployment for a Quanser cart-pole. Nothing is in here yet: see the CHANGELOG."""
+"""Rig drivers and deployment for a Quanser cart-pole, without torch: what runs on the PC beside the rig."""

@@ -1,0 +1,171 @@
+"""A whole run on a rig, from connecting to the summary, for programs; ``nopg-deploy`` is this with a command line."""
+
+import math
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from nopg_robot.display import NullDisplay
+from nopg_robot.errors import PhaseError, PlantError, PolicyError
+from nopg_robot.flight import FlightRecorder
+from nopg_robot.loop import SafetyStop, ShowsSnapshots
+from nopg_robot.observation import DataRange, Observer
+from nopg_robot.plants import Rig, open_rig
+from nopg_robot.policy import PolicyMetadata
+from nopg_robot.rig_file import RigFile
+from nopg_robot.safety import Checks, Intervention, Reason
+from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize
+from nopg_robot.stop import StopRequest
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """
+    :param seconds: longest time that the policy runs
+    :param plant: ``"rig"``, ``"auto"`` or ``"simulated"``, as for :func:`nopg_robot.plants.open_rig`
+    :param require_hardware: refuse a simulation
+    :param pole: how it starts, ``"upright"`` or ``"hanging"``; the limit of the angle applies to an upright one only
+    :param dry_run: connect, read the sensors and ask the policy, but leave the motor at zero volts
+    """
+
+    seconds: float = 60.0
+    plant: str = "rig"
+    require_hardware: bool = False
+    pole: str = "upright"
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pole not in ("upright", "hanging"):
+            raise ValueError(f"pole: unknown {self.pole!r}; known are upright and hanging")
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"seconds: must be positive, got {self.seconds}")
+
+
+def deploy(
+    policy: Policy,
+    metadata: PolicyMetadata,
+    rig: RigFile,
+    log: str | Path,
+    options: RunOptions,
+    *,
+    display: ShowsSnapshots | None = None,
+    stop: StopRequest | None = None,
+    on_connect: Callable[[Rig], None] = lambda rig: None,
+) -> RunSummary:
+    """
+    Connect, test, home, centre, wait for the pole, run, stop. Returns what happened and leaves it in the log as well; raises
+    for what the caller can put right before anything moves.
+
+    :param policy: volts for an observation
+    :param metadata: of the policy
+    :param rig: to run it on
+    :param log: path of the flight log, ``.npz``
+    :param options: how to run it
+    :param display: shows what happens
+    :param stop: the operator's
+    :param on_connect: told what answered
+    """
+    check_policy(metadata, rig)
+    header = {**describe(rig), "policy": dict(metadata.__dict__), "options": dict(options.__dict__)}
+    with FlightRecorder(log, header) as recorder:
+        try:
+            connected = open_rig(rig, options.plant, require_hardware=options.require_hardware)
+        except (PlantError, KeyboardInterrupt) as error:
+            summary = not_connected(recorder, error)
+        else:
+            with Session(connected, recorder, display or NullDisplay(), stop or StopRequest()) as session:
+                on_connect(connected)
+                summary = _sequence(session, policy, metadata, options)
+        recorder.close(summary.as_dict())
+    return summary
+
+
+def _sequence(session: Session, policy: Policy, metadata: PolicyMetadata, options: RunOptions) -> RunSummary:
+    checks = Checks(angle=options.pole == "upright")
+    try:
+        if options.dry_run:
+            # Nothing moves, so that nothing is known of stops and angles.
+            session.loop.motor_off()
+            checks = Checks(rail=False, angle=False, frozen=False)
+        else:
+            session.prepare()
+            session.start(options.pole)
+        return _run(session, policy, metadata, options.seconds, checks)
+    except PhaseError as error:
+        session.settle()
+        return summarize(session, "failed", str(error), phase=error.phase)
+    except SafetyStop as error:
+        outcome = "stopped" if error.fault.reason is Reason.OPERATOR else "failed"
+        return summarize(session, outcome, error.fault.message, phase=session.loop.phase, fault=error.fault)
+
+
+def _run(session: Session, policy: Policy, metadata: PolicyMetadata, seconds: float, checks: Checks) -> RunSummary:
+    limits = session.file.limits
+    data_range = None
+    if metadata.data_low is not None and metadata.data_high is not None:
+        data_range = DataRange(metadata.observation_names, metadata.data_low, metadata.data_high, limits.outside_data_margin)
+    seconds = min(seconds, limits.max_seconds)
+    session.loop.begin("run", f"The policy runs, for {seconds:g} s.", checks)
+    episode = run_episode(session, policy, Observer(metadata.observation_names), seconds=seconds, data_range=data_range)
+    fault = episode.fault
+    if fault is None:
+        session.settle()
+    return summarize(
+        session,
+        "stopped" if fault else "finished",
+        fault.message if fault else f"{seconds:g} s are over",
+        phase="run",
+        fault=fault,
+        rewards=episode.rewards,
+    )
+
+
+def not_connected(recorder: FlightRecorder, error: BaseException) -> RunSummary:
+    by_operator = isinstance(error, KeyboardInterrupt)
+    reason = "the operator stopped it" if by_operator else str(error)
+    fault = Intervention(Reason.OPERATOR if by_operator else Reason.PLANT, reason, 0.0)
+    recorder.note(fault)
+    return RunSummary("stopped" if by_operator else "failed", reason, fault, "connect", 0.0, math.nan, math.nan)
+
+
+def check_policy(metadata: PolicyMetadata, rig: RigFile) -> list[str]:
+    """
+    Whether a policy fits a rig.
+
+    :param metadata: of the policy file
+    :param rig: to run it on
+    :return: what an operator should know although it forbids nothing
+    """
+    Observer(metadata.observation_names)
+    if len(metadata.action_names) != 1:
+        raise PolicyError(f"the policy has {len(metadata.action_names)} actions and the rig one motor")
+    period_s = 1.0 / rig.rates.control_hz
+    if metadata.control_period_s is not None and abs(metadata.control_period_s - period_s) > 1e-6:
+        raise PolicyError(
+            f"the policy was trained for {1.0 / metadata.control_period_s:g} actions a second and the rig file has "
+            f"rates.control_hz {rig.rates.control_hz:g}; they must agree"
+        )
+    notes = []
+    if metadata.control_period_s is None:
+        notes.append("The policy file does not say for which control rate it was trained.")
+    largest = max(abs(metadata.action_low[0]), abs(metadata.action_high[0]))
+    if largest > rig.limits.voltage_volt:
+        notes.append(f"The policy may ask for {largest:g} V; the rig file allows {rig.limits.voltage_volt:g} V.")
+    if metadata.data_low is None or metadata.data_high is None:
+        notes.append("The policy file does not say what its training data covered: nothing warns outside of it.")
+    return notes
+
+
+def describe(rig: RigFile) -> dict[str, Any]:
+    """What a log must tell about where it comes from."""
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("sb3-nopg", "numpy", "onnxruntime", "pyserial"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {"rig": rig.to_yaml(), "versions": versions, "command": sys.argv[1:]}

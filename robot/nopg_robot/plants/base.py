@@ -1,0 +1,72 @@
+"""What every rig looks like from here: something to read from, and a motor that is left without voltage whatever happens."""
+
+import abc
+from dataclasses import dataclass
+from types import TracebackType
+
+from nopg_robot.clock import Clock
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    The newest sample of a rig's sensors, in the rig's own units: encoder counts on one, metres on another. The rig file's
+    scales and signs turn them into metres and radians.
+
+    :param time_s: when it was received, by the plant's clock
+    :param cart: cart position
+    :param pole: pole angle
+    :param velocities: of cart and pole, where the rig sends its own
+    :param sequence: number of the sample, where the rig counts them
+    """
+
+    time_s: float
+    cart: float
+    pole: float
+    velocities: tuple[float, float] | None = None
+    sequence: int | None = None
+
+
+class Plant(abc.ABC):
+    """
+    A rig. ``with plant:`` opens it and leaves it at zero volts.
+
+    Methods raise :class:`nopg_robot.errors.PlantError` and nothing else when the rig misbehaves.
+    """
+
+    #: as rig files name it
+    name: str
+    #: whether something real moves
+    is_hardware: bool
+    #: the time that the control loop keeps
+    clock: Clock
+
+    @abc.abstractmethod
+    def open(self) -> None:
+        """Connect, with the motor at zero volts."""
+
+    @abc.abstractmethod
+    def read(self) -> Reading:
+        """The newest sample, never one that waited in a queue."""
+
+    @abc.abstractmethod
+    def write(self, volt: float) -> float:
+        """
+        :param volt: asked of the motor; positive drives the cart as the rig sees it, before the rig file's sign
+        :return: voltage actually applied, after whatever the rig does to it
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Zero volts, then disconnect. May be called twice, in any state, and does all it can before it raises."""
+
+    def __enter__(self) -> "Plant":
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,289 @@
+"""Rig files: everything that differs from one rig to the next, checked before anything moves."""
+
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Sign = Literal[1, -1]
+
+
+class RigFileError(ValueError):
+    """A rig file that must not be used; the message names the file, the field and what is wrong with it."""
+
+
+class _Section(BaseModel):
+    # A misspelt limit that is silently ignored is no limit.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class SimulatedConnection(_Section):
+    """
+    The identified cart. ``real_time: false`` runs as fast as it can; ``operator``: somebody lifts the pole when the cart
+    stands.
+    """
+
+    plant: Literal["simulated"]
+    parameters: str | dict[str, float] = "identified"
+    real_time: bool = True
+    operator: bool = True
+    seed: int = 0
+
+
+class QuarcConnection(_Section):
+    """
+    A QUARC model behind a TCP port.
+
+    ``doubles``: 2 (x, θ) or 4 (with velocities). ``watchdog_s``: how long the model itself keeps a voltage without a new
+    command; null if it keeps it for ever, which is said aloud at every start.
+    """
+
+    plant: Literal["quarc"]
+    host: str
+    port: int = Field(default=9095, ge=1, le=65535)
+    doubles: Literal[2, 4] = 2
+    connect_timeout_s: Positive = 5.0
+    read_timeout_s: Positive = 0.01
+    watchdog_s: Positive | None
+
+
+class HilConnection(_Section):
+    """A Quanser data-acquisition card, through the vendor's Python package. ``module``: where its classes come from."""
+
+    plant: Literal["hil"]
+    card_type: str
+    card_id: str = "0"
+    cart_encoder_channel: int = Field(default=0, ge=0)
+    pole_encoder_channel: int = Field(default=1, ge=0)
+    analog_channel: int = Field(default=0, ge=0)
+    enable_channel: int | None = Field(default=None, ge=0)
+    watchdog_s: Positive = 0.05
+    module: str = "quanser.hardware"
+
+
+class SerialConnection(_Section):
+    """A board that speaks the protocol in PROTOCOL.md. ``watchdog_s``: without commands for so long it goes to 0 V."""
+
+    plant: Literal["serial"]
+    port: str
+    baud: int = Field(default=1_000_000, gt=0)
+    connect_timeout_s: Positive = 3.0
+    read_timeout_s: Positive = 0.01
+    watchdog_s: Annotated[float, Field(ge=0.001, le=1.0)] = 0.05
+
+
+Connection = Annotated[SimulatedConnection | QuarcConnection | HilConnection | SerialConnection, Field(discriminator="plant")]
+
+
+class VelocityFilter(_Section):
+    """ω s / (s + ω) or ω² s / (s² + 2 ζ ω s + ω²); or ``source: rig`` to take the velocities that the rig sends."""
+
+    source: Literal["estimator", "rig"] = "estimator"
+    order: Literal[1, 2] = 1
+    cutoff_rad_s: Positive = 50.0
+    damping: Positive = 0.9
+
+
+class Sensors(_Section):
+    """Raw readings to metres and radians. ``counter_bits``: width of counters that wrap around, null if they do not."""
+
+    cart_scale_m: Positive
+    cart_sign: Sign = 1
+    pole_scale_rad: Positive
+    pole_sign: Sign = 1
+    counter_bits: Literal[16, 24, 32] | None = None
+    velocity: VelocityFilter = VelocityFilter()
+
+
+class Motor(_Section):
+    """``sign``: +1 if positive volts drive the cart towards +x."""
+
+    sign: Sign = 1
+
+
+class Limits(_Section):
+    """What the safety supervisor holds the run to. Voltage and rail length have no default on purpose."""
+
+    voltage_volt: Positive
+    rail_length_m: Positive
+    slew_volt_per_s: Positive = 2000.0
+    # The run is cut when the cart comes this near to a stop ...
+    rail_margin_m: Positive = 0.03
+    # ... and voltage towards the stop is withheld as soon as coasting, speed times this, would take the cart there.
+    coasting_time_s: Positive = 0.2
+    angle_rad: Annotated[float, Field(gt=0, le=math.pi)] = 0.35
+    cart_speed_m_s: Positive = 2.0
+    pole_speed_rad_s: Positive = 25.0
+    stale_s: Positive = 0.02
+    # A cart that does not count under this voltage for this long, or a pole that does not while the cart travels this far.
+    frozen_s: Positive = 0.3
+    frozen_volt: Positive = 1.5
+    frozen_travel_m: Positive = 0.02
+    jump_m: Positive = 0.02
+    jump_rad: Positive = 0.3
+    outside_data: Literal["ignore", "warn", "stop"] = "warn"
+    outside_data_margin: NotNegative = 0.1
+    max_seconds: Positive = 600.0
+
+
+class Rates(_Section):
+    """The loop reads, filters and supervises at ``sample_hz``; the policy acts at ``control_hz``, which must divide it."""
+
+    sample_hz: Positive = 500.0
+    control_hz: Positive = 50.0
+
+
+class Timing(_Section):
+    """A cycle that begins later than ``miss_s`` after its time is a miss; more than ``max_misses`` a second stop the run."""
+
+    miss_s: Positive = 0.002
+    max_misses: int = Field(default=25, ge=0)
+    # A guard beside the loop writes 0 V when the loop has not written for so long; null: one control period.
+    watchdog_s: Positive | None = None
+
+
+class SelfTest(_Section):
+    """A push each way: the cart must move by ``min_travel_m``, the right way."""
+
+    voltage_volt: Positive = 1.2
+    push_s: Positive = 0.4
+    min_travel_m: Positive = 0.005
+    timeout_s: Positive = 10.0
+
+
+class Homing(_Section):
+    """Both stops at low voltage; the span between them must be the rail's length to within ``span_tolerance_m``."""
+
+    voltage_volt: Positive = 1.5
+    still_s: Positive = 0.3
+    span_tolerance_m: Positive = 0.02
+    timeout_s: Positive = 20.0
+
+
+class Centring(_Section):
+    voltage_volt: Positive = 1.5
+    tolerance_m: Positive = 0.01
+    timeout_s: Positive = 15.0
+
+
+class Start(_Section):
+    """Before the run: the pole hangs still (its angle is set there), then stands within ``upright_rad`` for ``hold_s``."""
+
+    upright_rad: Positive = 0.052
+    hold_s: Positive = 0.5
+    still_s: Positive = 1.0
+    still_rad_s: Positive = 0.05
+    timeout_s: Positive = 120.0
+
+
+class RigFile(_Section):
+    """One rig."""
+
+    name: str
+    connection: Connection
+    sensors: Sensors
+    limits: Limits
+    motor: Motor = Motor()
+    rates: Rates = Rates()
+    timing: Timing = Timing()
+    self_test: SelfTest = SelfTest()
+    homing: Homing = Homing()
+    centring: Centring = Centring()
+    start: Start = Start()
+
+    @property
+    def sample_s(self) -> float:
+        return 1.0 / self.rates.sample_hz
+
+    @property
+    def samples_per_action(self) -> int:
+        return round(self.rates.sample_hz / self.rates.control_hz)
+
+    @property
+    def watchdog_s(self) -> float:
+        return self.timing.watchdog_s or 1.0 / self.rates.control_hz
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "RigFile":
+        ratio = self.rates.sample_hz / self.rates.control_hz
+        if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-9:
+            raise ValueError(
+                f"rates.control_hz: {self.rates.control_hz:g} does not divide sample_hz, {self.rates.sample_hz:g}"
+            )
+        if 2.0 * self.limits.rail_margin_m >= self.limits.rail_length_m:
+            raise ValueError("limits.rail_margin_m: nothing is left of the rail between two margins")
+        for section in ("self_test", "homing", "centring"):
+            volt = getattr(self, section).voltage_volt
+            if volt > self.limits.voltage_volt:
+                raise ValueError(
+                    f"{section}.voltage_volt: {volt:g} V is above limits.voltage_volt, {self.limits.voltage_volt:g} V"
+                )
+        if self.sensors.velocity.source == "rig" and getattr(self.connection, "doubles", 2) != 4:
+            raise ValueError("sensors.velocity.source: only a quarc connection with doubles: 4 sends velocities")
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "RigFile":
+        """
+        :param path: of a YAML file, or the name of a rig file that comes with the package, such as ``simulated``
+        """
+        found = _find(path)
+        try:
+            content = yaml.safe_load(found.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise RigFileError(f"{path}: not a readable YAML file: {error}") from error
+        if not isinstance(content, dict):
+            raise RigFileError(f"{path}: not a rig file, it has no sections")
+        return cls.from_dict(content, str(path))
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], source: str = "rig file") -> "RigFile":
+        """
+        :param content: sections as in a YAML file
+        :param source: named in errors
+        """
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            problems = "; ".join(_explain(entry) for entry in error.errors())
+            raise RigFileError(f"{source}: {problems}") from error
+
+    def to_yaml(self) -> str:
+        """The whole file with all defaults written out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def shipped_rigs() -> dict[str, Path]:
+    """Rig files that come with the package, by name."""
+    here = Path(__file__).parent
+    # Inside the package when installed, beside it in a checkout.
+    folder = here / "rigs" if (here / "rigs").is_dir() else here.parent / "rigs"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def _find(path: str | os.PathLike[str]) -> Path:
+    if Path(path).is_file():
+        return Path(path)
+    shipped = shipped_rigs()
+    if str(path) in shipped:
+        return shipped[str(path)]
+    raise RigFileError(f"{path}: there is no such file; rig files that come with the package: {', '.join(shipped)}")
+
+
+def _explain(entry: Any) -> str:
+    # The union's tag stands in the location and in no file.
+    parts = [str(part) for part in entry["loc"]]
+    if len(parts) > 1 and parts[0] == "connection":
+        parts.pop(1)
+    field = ".".join(parts)
+    if entry["type"] == "missing":
+        return f"{field} is missing"
+    if entry["type"] == "extra_forbidden":
+        return f"{field} is not a field of rig files; is it misspelt?"
+    message = str(entry["msg"]).removeprefix("Value error, ")
+    return f"{field}: {message}, got {entry['input']!r}" if field else message

@@ -1,0 +1,51 @@
+"""The operator's stop: Ctrl-C, a terminate signal, or the Enter key."""
+
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class StopRequest:
+    """
+    Within ``with``, signals no longer interrupt the program wherever it happens to be: the control loop sees ``reason`` in its
+    next cycle and stops in order. Before the loop runs there is nothing to stop in order, so that a signal interrupts at once;
+    so does a second one.
+
+    :param enter_key: whether the Enter key stops too; only sensible where a person sits at a terminal
+    """
+
+    def __init__(self, *, enter_key: bool = False):
+        self.reason: str | None = None
+        self.in_order = False
+        self._enter_key = enter_key
+        self._before: dict[int, Any] = {}
+
+    def request(self, reason: str) -> None:
+        """Ask the loop to stop."""
+        if self.reason is None:
+            self.reason = reason
+
+    def __enter__(self) -> "StopRequest":
+        # Python allows handlers in the main thread alone; elsewhere the caller has its own way of stopping.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._on_signal)
+        if self._enter_key and sys.stdin is not None and sys.stdin.isatty():
+            threading.Thread(target=self._watch_key, name="stop key", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        again = self.reason is not None
+        self.request("Ctrl-C" if number == signal.SIGINT else "terminate signal")
+        if again or not self.in_order:
+            raise KeyboardInterrupt
+
+    def _watch_key(self) -> None:
+        sys.stdin.readline()
+        self.request("Enter key")

@@ -1,0 +1,97 @@
+# ruff: noqa: T201
+"""``python -m nopg_robot.virtual_rig tcp|serial``: a rig of software, to deploy to before there is a real one."""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+
+from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    :param arguments: of the command line
+    :return: exit code: 0 after Ctrl-C, 2 if the rig cannot be started
+    """
+    asked = _parser().parse_args(arguments)
+    try:
+        asked.run(asked)
+    except KeyboardInterrupt:
+        # This is how it ends.
+        return 0
+    except OSError as error:
+        print(f"virtual_rig: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m nopg_robot.virtual_rig", description="A rig of software, to deploy to before there is a real one."
+    )
+    kinds = parser.add_subparsers(required=True)
+    tcp = kinds.add_parser("tcp", help="a QUARC model behind a TCP port")
+    tcp.add_argument("--port", type=_port, default=9095, help="0 chooses a free one (default: %(default)s)")
+    tcp.add_argument("--doubles", type=int, choices=(2, 4), default=2, help="4: with velocities (default: %(default)s)")
+    tcp.add_argument(
+        "--watchdog-s",
+        type=_seconds_or_none,
+        default=0.02,
+        help="zero volts when no command came for so long; none: the last voltage stays (default: %(default)s)",
+    )
+    tcp.set_defaults(run=_run_tcp)
+    serial = kinds.add_parser("serial", help="a microcontroller board behind a pseudo-terminal")
+    serial.add_argument("--link", help="a second path at which the port shall be found, the same each time")
+    serial.set_defaults(run=_run_serial)
+    return parser
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65535:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 65535, got {text}")
+    return port
+
+
+def _seconds_or_none(text: str) -> float | None:
+    seconds = None if text == "none" else float(text)
+    if seconds is not None and not 0.0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds or none, got {text}")
+    return seconds
+
+
+def _run_tcp(asked: argparse.Namespace) -> None:
+    with VirtualQuarcServer(port=asked.port, doubles=asked.doubles, watchdog_s=asked.watchdog_s) as server:
+        host, port = server.address
+        _introduce(
+            f"Virtual QUARC model at {host}:{port}",
+            "quanser_ip02_quarc.yaml",
+            f"plant: quarc\n  host: {host}\n  port: {port}\n  doubles: {asked.doubles}\n"
+            f"  watchdog_s: {'null' if asked.watchdog_s is None else asked.watchdog_s}",
+        )
+        # Windows would not let Ctrl-C through to a wait without end.
+        while True:
+            time.sleep(1.0)
+
+
+def _run_serial(asked: argparse.Namespace) -> None:
+    # Pseudo-terminals do not exist on Windows, where the other rig runs as well.
+    from nopg_robot.virtual_rig.serial_board import VirtualSerialBoard
+
+    board = VirtualSerialBoard(link=asked.link)
+    port = asked.link or board.port
+    _introduce(f"Virtual serial board at {port}", "serial_board.yaml", f"plant: serial\n  port: {port}")
+    board.run_forever()
+
+
+def _introduce(what: str, rig_file: str, connection: str) -> None:
+    print(f"{what}, until Ctrl-C. Copy the rig file {rig_file}, put this into the copy,\n")
+    print(f"connection:\n  {connection}\n")
+    # Whoever waits for this line through a pipe must not wait for a full buffer.
+    print("and run: nopg-deploy policy.onnx --rig YOUR_COPY.yaml", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The rig as a Gymnasium environment, on the simulated cart in simulated time."""
+
+import math
+
+import numpy as np
+import pytest
+from gymnasium.wrappers import RescaleAction, TimeLimit
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from nopg_robot.errors import PhaseError, RobotError
+from nopg_robot.flight_log import read_flight
+from nopg_robot.loop import SafetyStop
+from nopg_robot.rig_env import RigEnv
+from rigs import balance, fast_rig
+
+
+class Balancer:
+    """What evaluate_policy asks of a model."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.stack([balance(row) for row in observation]), state
+
+
+@pytest.fixture
+def env(tmp_path):
+    env = RigEnv(fast_rig(), tmp_path / "flight.npz", max_episode_steps=100)
+    yield env
+    env.close()
+
+
+def test_evaluate_policy_works_on_a_rig(env, tmp_path):
+    with pytest.warns(UserWarning, match="Monitor"):
+        mean, _ = evaluate_policy(Balancer(), env, n_eval_episodes=2)
+    assert mean == pytest.approx(100.0, rel=1e-2)
+    env.close()
+    log = read_flight(tmp_path / "flight.npz")
+    assert log.complete
+    assert len(log.transitions()["observations"]) >= 198
+
+
+def test_observations_are_those_of_the_simulator(env):
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space.contains(observation)
+    assert observation[2] == pytest.approx(1.0, abs=2e-3)
+    observation, reward, terminated, truncated, info = env.step(np.zeros(1, dtype=np.float32))
+    assert env.observation_space.contains(observation)
+    assert reward == pytest.approx(math.cos(math.atan2(observation[1], observation[2])))
+    assert not terminated
+    assert not truncated
+    assert info == {}
+
+
+def test_a_fallen_pole_terminates_and_the_next_episode_begins(env):
+    env.reset()
+    for _ in range(100):
+        _, _, terminated, _, info = env.step(np.array([5.0]))
+        if terminated:
+            break
+    assert info["termination"] in ("angle", "rail")
+    with pytest.raises(RobotError, match="reset"):
+        env.step(np.zeros(1))
+    observation, _ = env.reset()
+    assert abs(observation[1]) < 0.06
+
+
+def test_wrappers_work(env):
+    wrapped = TimeLimit(RescaleAction(env, np.float32(-1.0), np.float32(1.0)), 5)
+    wrapped.reset()
+    for _ in range(5):
+        *_, truncated, _ = wrapped.step(np.array([0.0], dtype=np.float32))
+    assert truncated
+
+
+def test_any_other_fault_raises_and_leaves_the_motor_off(env):
+    env.reset()
+    cart = env._session.rig.plant.cart
+    with pytest.raises(SafetyStop, match="nan"):
+        env.step(np.array([math.nan]))
+    assert cart.voltage == 0.0
+
+
+def test_a_rig_that_fails_its_self_test_is_closed(tmp_path):
+    env = RigEnv(fast_rig(motor={"sign": -1}), tmp_path / "flight.npz")
+    with pytest.raises(PhaseError, match="self-test"):
+        env.reset()
+    assert read_flight(tmp_path / "flight.npz").complete
+
+
+def test_bad_arguments_name_the_field(tmp_path):
+    with pytest.raises(ValueError, match="pole"):
+        RigEnv(fast_rig(), tmp_path / "a.npz", pole="x")
+    with pytest.raises(ValueError, match="max_episode_steps"):
+        RigEnv(fast_rig(), tmp_path / "a.npz", max_episode_steps=0)
