@@ -64,8 +64,9 @@ def rig_named(name: str, *, fast: bool, lifts_pole: bool = True) -> RigFile:
     """
     rig = RigFile.load(name)
     if rig.connection.plant == "simulated":
+        connection = rig.connection
         return simulated_twin(
-            rig, real_time=rig.connection.real_time and not fast, operator=rig.connection.operator and lifts_pole
+            rig, real_time=connection.real_time and not fast, lifts_pole=connection.lifts_pole and lifts_pole
         )
     if fast:
         raise ValueError(f"--fast is for simulations, and {name} names a {rig.connection.plant} rig")

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from nopg_envs.cartpole.parameters import parameters_of
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Sign = Literal[1, -1]
@@ -19,20 +21,38 @@ class RigFileError(ValueError):
 
 class _Section(BaseModel):
     # A misspelt limit that is silently ignored is no limit.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_yes_for_one(cls, content: Any) -> Any:
+        for name, value in content.items() if isinstance(content, dict) else ():
+            if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
+                raise ValueError(f"{name}: must not be true or false, which YAML also makes of yes and no")
+        return content
 
 
 class SimulatedConnection(_Section):
     """
-    The identified cart. ``real_time: false`` runs as fast as it can; ``operator``: somebody lifts the pole when the cart
-    stands.
+    The identified cart. ``real_time: false`` runs as fast as it can; ``operator``: somebody is there to bring the pole to rest
+    and, ``lifts_pole``, to lift it when the cart stands.
     """
 
     plant: Literal["simulated"]
     parameters: str | dict[str, float] = "identified"
     real_time: bool = True
     operator: bool = True
-    seed: int = 0
+    lifts_pole: bool = True
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _check_parameters(self) -> "SimulatedConnection":
+        if isinstance(self.parameters, dict):
+            try:
+                parameters_of(dict(self.parameters))
+            except ValueError as error:
+                raise ValueError(f"parameters: {error}") from error
+        return self
 
 
 class QuarcConnection(_Section):
@@ -113,7 +133,7 @@ class Limits(_Section):
     rail_length_m: Positive
     slew_volt_per_s: Positive = 2000.0
     # The run is cut when the cart comes this near to a stop ...
-    rail_margin_m: Positive = 0.03
+    rail_margin_m: Positive = 0.05
     # ... and voltage towards the stop is withheld as soon as coasting, speed times this, would take the cart there.
     coasting_time_s: Positive = 0.2
     angle_rad: Annotated[float, Field(gt=0, le=math.pi)] = 0.35
@@ -223,6 +243,8 @@ class RigFile(_Section):
                 raise ValueError(
                     f"{section}.voltage_volt: {volt:g} V is above limits.voltage_volt, {self.limits.voltage_volt:g} V"
                 )
+        if self.limits.stale_s < 2.0 * self.sample_s:
+            raise ValueError(f"limits.stale_s: {self.limits.stale_s:g} s is less than two sample periods")
         if self.sensors.velocity.source == "rig" and getattr(self.connection, "doubles", 2) != 4:
             raise ValueError("sensors.velocity.source: only a quarc connection with doubles: 4 sends velocities")
         return self
@@ -234,8 +256,8 @@ class RigFile(_Section):
         """
         found = _find(path)
         try:
-            content = yaml.safe_load(found.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            content = yaml.load(found.read_text(encoding="utf-8"), _OnceOnlyLoader)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             raise RigFileError(f"{path}: not a readable YAML file: {error}") from error
         if not isinstance(content, dict):
             raise RigFileError(f"{path}: not a rig file, it has no sections")
@@ -256,6 +278,17 @@ class RigFile(_Section):
     def to_yaml(self) -> str:
         """The whole file with all defaults written out."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+class _OnceOnlyLoader(yaml.SafeLoader):
+    """YAML in which a field that is given twice is an error: with 5 V above and 50 V below, nobody knows what is meant."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(problem=f"{name} is given twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def shipped_rigs() -> dict[str, Path]:
@@ -281,9 +314,13 @@ def _explain(entry: Any) -> str:
     if len(parts) > 1 and parts[0] == "connection":
         parts.pop(1)
     field = ".".join(parts)
+    if entry["type"] == "union_tag_not_found":
+        return "connection.plant is missing: simulated, quarc, hil or serial"
     if entry["type"] == "missing":
         return f"{field} is missing"
     if entry["type"] == "extra_forbidden":
         return f"{field} is not a field of rig files; is it misspelt?"
-    message = str(entry["msg"]).removeprefix("Value error, ")
-    return f"{field}: {message}, got {entry['input']!r}" if field else message
+    if entry["type"] == "value_error":
+        # Our own, of a whole section: it begins with the name of a field.
+        return ".".join([*parts, str(entry["msg"]).removeprefix("Value error, ")])
+    return f"{field}: {entry['msg']}, got {entry['input']!r}"

@@ -20,6 +20,12 @@ STEP_S = 1.0 / STEP_HZ
 # A computer that slept for an hour must not spend minutes on catching up.
 LONGEST_JUMP_S = 10.0
 
+# A swinging pole is brought to rest, which takes half a minute by itself.
+HAND_WATCHES_S = 1.0
+HAND_STILLS_S = 0.5
+HAND_STEADIES_S = 0.2
+# A pole that has not counted for so long is not swinging.
+SWINGING_S = 0.2
 HAND_WAITS_S = 2.0
 HAND_LIFTS_S = 1.0
 HAND_HOLDS_S = 5.0
@@ -32,16 +38,19 @@ STANDING_M_S = 2e-3
 
 class OperatorHand:
     """
-    Lifts a pole that has hung still under a cart without voltage, holds it upright for a while, and lets go.
+    What a person does beside a cart without voltage: brings a swinging pole to rest, lifts one that has hung still, holds it
+    upright for a while, and lets go.
 
     :param seed: of the angles, none of them quite upright
+    :param lifts: whether the pole is to be lifted at all
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, lifts: bool = True):
         self._generator = np.random.default_rng(seed)
-        self._still_s = 0.0
+        self._lifts = lifts
+        self._standing_s = self._still_s = self._quiet_s = 0.0
         self._seen_count = 0
-        self._held_s = 0.0
+        self._held_s = self._moves_s = self._holds_s = 0.0
         self._from_rad = self._to_rad = 0.0
         #: whether the pole is in it
         self.holds = False
@@ -56,15 +65,23 @@ class OperatorHand:
         """
         _, theta, x_dot, _ = state
         from_hanging = theta % (2.0 * math.pi) - math.pi
-        still = abs(from_hanging) < HANGING_RAD and pole_count == self._seen_count and abs(x_dot) < STANDING_M_S
+        standing = volt == 0.0 and abs(x_dot) < STANDING_M_S
+        quiet = pole_count == self._seen_count
         self._seen_count = pole_count
-        self._still_s = self._still_s + STEP_S if still and volt == 0.0 else 0.0
-        if self._still_s >= HAND_WAITS_S:
-            self.holds, self._held_s = True, 0.0
-            self._from_rad = theta
+        self._standing_s = self._standing_s + STEP_S if standing else 0.0
+        self._quiet_s = self._quiet_s + STEP_S if quiet else 0.0
+        self._still_s = self._still_s + STEP_S if standing and quiet and abs(from_hanging) < HANGING_RAD else 0.0
+        if self._lifts and self._still_s >= HAND_WAITS_S:
             # The pole turns back where it came from, so that nothing winds up.
-            self._to_rad = theta - from_hanging - math.copysign(math.pi, theta)
-            self._to_rad += float(self._generator.uniform(-HAND_ANGLE_RAD, HAND_ANGLE_RAD))
+            upright = theta - from_hanging - math.copysign(math.pi, theta)
+            upright += float(self._generator.uniform(-HAND_ANGLE_RAD, HAND_ANGLE_RAD))
+            self._take(theta, upright, HAND_LIFTS_S, HAND_HOLDS_S)
+        elif self._standing_s >= HAND_WATCHES_S and self._quiet_s < SWINGING_S:
+            self._take(theta, theta - from_hanging, HAND_STILLS_S, HAND_STEADIES_S)
+
+    def _take(self, from_rad: float, to_rad: float, moves_s: float, holds_s: float) -> None:
+        self.holds, self._held_s = True, 0.0
+        self._from_rad, self._to_rad, self._moves_s, self._holds_s = from_rad, to_rad, moves_s, holds_s
 
     def move(self, state: State) -> State:
         """
@@ -74,15 +91,15 @@ class OperatorHand:
         :return: after the step
         """
         self._held_s += STEP_S
-        if self._held_s >= HAND_LIFTS_S + HAND_HOLDS_S:
+        if self._held_s >= self._moves_s + self._holds_s:
             self.let_go()
-        phase = math.pi * min(self._held_s / HAND_LIFTS_S, 1.0)
+        phase = math.pi * min(self._held_s / self._moves_s, 1.0)
         way = self._to_rad - self._from_rad
         theta = self._from_rad + way * (1.0 - math.cos(phase)) / 2.0
-        return state[0], theta, 0.0, way * math.sin(phase) / 2.0 * math.pi / HAND_LIFTS_S if phase < math.pi else 0.0
+        return state[0], theta, 0.0, way * math.sin(phase) / 2.0 * math.pi / self._moves_s if phase < math.pi else 0.0
 
     def let_go(self) -> None:
-        self.holds, self._still_s = False, 0.0
+        self.holds, self._standing_s, self._still_s = False, 0.0, 0.0
 
 
 class SimulatedCart:
@@ -94,7 +111,8 @@ class SimulatedCart:
 
     :param parameters: a set's name, a YAML file, parameters, or a dict of those that differ from the identified ones
     :param start: true x, θ, ẋ, θ̇ when it is switched on; θ is π when the pole hangs
-    :param operator: somebody is there to lift the pole
+    :param operator: somebody is there to bring the pole to rest and to lift it
+    :param lifts_pole: that person does lift it
     :param seed: of that person's hand
     """
 
@@ -104,6 +122,7 @@ class SimulatedCart:
         *,
         start: Sequence[float] = (0.05, math.pi, 0.0, 0.0),
         operator: bool = True,
+        lifts_pole: bool = True,
         seed: int = 0,
     ):
         self.parameters = parameters_of(parameters)
@@ -120,7 +139,7 @@ class SimulatedCart:
             filtered_velocities=False,
         )
         self._simulator = CartPoleSimulator(options, self.parameters, self._start)
-        self._hand = OperatorHand(seed) if operator else None
+        self._hand = OperatorHand(seed, lifts_pole) if operator else None
         self._n_steps = 0
         # Time that the cart missed because somebody slept.
         self._skipped_s = 0.0

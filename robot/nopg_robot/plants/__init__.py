@@ -47,23 +47,23 @@ def make_plant(rig: RigFile) -> Plant:
     return SerialPlant(connection)
 
 
-def simulated_twin(rig: RigFile, *, real_time: bool = True, operator: bool = True) -> RigFile:
+def simulated_twin(rig: RigFile, *, real_time: bool = True, lifts_pole: bool = True) -> RigFile:
     """
     The same limits, rates and phases on a simulated cart, whose rail is as long.
 
     :param rig: of any kind
     :param real_time: False to run as fast as the computer can
-    :param operator: whether somebody lifts the pole
+    :param lifts_pole: whether a simulated operator does
     """
     if rig.connection.plant == "simulated":
         return rig.model_copy(
-            update={"connection": rig.connection.model_copy(update={"real_time": real_time, "operator": operator})}
+            update={"connection": rig.connection.model_copy(update={"real_time": real_time, "lifts_pole": lifts_pole})}
         )
     connection = SimulatedConnection(
         plant="simulated",
         parameters={"rail_length_m": rig.limits.rail_length_m},
         real_time=real_time,
-        operator=operator,
+        lifts_pole=lifts_pole,
     )
     like_the_rig = {"order", "cutoff_rad_s", "damping"}
     sensors = Sensors(

@@ -69,6 +69,8 @@ class SimulatedPlant(Plant):
 
 def _cart_of(connection: SimulatedConnection) -> SimulatedCart:
     try:
-        return SimulatedCart(connection.parameters, seed=connection.seed)
+        return SimulatedCart(
+            connection.parameters, operator=connection.operator, lifts_pole=connection.lifts_pole, seed=connection.seed
+        )
     except (OSError, ValueError) as error:
         raise PlantError(f"connection.parameters: {error}") from error

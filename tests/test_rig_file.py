@@ -1,0 +1,326 @@
+"""A rig file that is wrong does not load, and says which field it is."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from nopg_robot.rig_file import RigFile, RigFileError, shipped_rigs
+
+SMALLEST: dict[str, Any] = {
+    "name": "a rig",
+    "connection": {"plant": "simulated"},
+    "sensors": {"cart_scale_m": 1e-5, "pole_scale_rad": 1e-3},
+    "limits": {"voltage_volt": 5.0, "rail_length_m": 0.8},
+}
+CONNECTIONS: dict[str, dict[str, Any]] = {
+    "simulated": {"plant": "simulated"},
+    "quarc": {"plant": "quarc", "host": "10.0.0.1", "watchdog_s": 0.1},
+    "hil": {"plant": "hil", "card_type": "q2_usb"},
+    "serial": {"plant": "serial", "port": "/dev/ttyACM0"},
+}
+
+
+def changed(path: str, value: Any, start: dict[str, Any] = SMALLEST) -> dict[str, Any]:
+    """A copy with one field set, its sections made where they are missing."""
+    content = copy.deepcopy(start)
+    *sections, field = path.split(".")
+    section = content
+    for name in sections:
+        section = section.setdefault(name, {})
+    section[field] = value
+    return content
+
+
+def without(path: str, start: dict[str, Any] = SMALLEST) -> dict[str, Any]:
+    content = copy.deepcopy(start)
+    *sections, field = path.split(".")
+    section = content
+    for name in sections:
+        section = section[name]
+    del section[field]
+    return content
+
+
+def number_fields(content: dict[str, Any], prefix: str = "") -> list[str]:
+    """Paths of all numbers in a file with nothing left out."""
+    found = []
+    for name, value in content.items():
+        if isinstance(value, dict):
+            found += number_fields(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(prefix + name)
+    return found
+
+
+def all_numbers() -> list[tuple[str, str]]:
+    """Every number of every kind of rig: kind, path."""
+    pairs = []
+    for kind, connection in CONNECTIONS.items():
+        whole = RigFile.from_dict({**SMALLEST, "connection": connection}).model_dump()
+        pairs += [(kind, path) for path in number_fields(whole) if kind == "simulated" or path.startswith("connection.")]
+    return pairs
+
+
+# --- Files that load ------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_files_are_these():
+    assert set(shipped_rigs()) == {"simulated", "quanser_ip02_quarc", "quanser_ip02_hil", "serial_board"}
+
+
+@pytest.mark.parametrize("name", sorted(shipped_rigs()))
+def test_shipped_files_load_by_name_and_by_path(name: str):
+    rig = RigFile.load(name)
+    assert rig == RigFile.load(shipped_rigs()[name]) == RigFile.load(str(shipped_rigs()[name]))
+    assert (rig.limits.voltage_volt, rig.limits.rail_length_m) == (5.0, 0.814)
+    assert (rig.sample_s, rig.samples_per_action) == (0.002, 10)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_rigs()))
+def test_a_file_written_out_is_the_same_file(name: str, tmp_path: Path):
+    rig = RigFile.load(name)
+    written = tmp_path / "rig.yaml"
+    written.write_text(rig.to_yaml(), encoding="utf-8")
+    assert RigFile.load(written) == rig
+    # Nothing is left to defaults that may be others one day.
+    assert yaml.safe_load(rig.to_yaml())["limits"]["coasting_time_s"] == rig.limits.coasting_time_s
+
+
+@pytest.mark.parametrize("kind", CONNECTIONS)
+def test_the_smallest_file_of_each_kind_loads(kind: str):
+    rig = RigFile.from_dict({**SMALLEST, "connection": CONNECTIONS[kind]})
+    assert rig.connection.plant == kind
+
+
+def test_a_file_of_ones_own_goes_before_a_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "simulated").write_text(yaml.safe_dump(SMALLEST), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert RigFile.load("simulated").name == "a rig"
+
+
+def test_rig_files_cannot_be_changed_in_passing():
+    rig = RigFile.from_dict(SMALLEST)
+    with pytest.raises(ValidationError, match="frozen"):
+        rig.limits.voltage_volt = 24.0  # type: ignore[misc]
+
+
+def test_the_sending_of_velocities_needs_a_bridge_that_does():
+    bridge = {**CONNECTIONS["quarc"], "doubles": 4}
+    content = changed("sensors.velocity.source", "rig", {**SMALLEST, "connection": bridge})
+    assert RigFile.from_dict(content).sensors.velocity.source == "rig"
+
+
+# --- Fields that are missing or too many ----------------------------------------------------------------------------------
+
+MANDATORY = [
+    "limits.voltage_volt", "limits.rail_length_m", "limits", "sensors", "sensors.cart_scale_m", "sensors.pole_scale_rad",
+    "name", "connection",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", MANDATORY)
+def test_what_has_no_default_must_be_there(path: str):
+    with pytest.raises(RigFileError, match=rf"{path} is missing"):
+        RigFile.from_dict(without(path))
+
+
+def test_everything_that_is_missing_is_named_at_once():
+    with pytest.raises(RigFileError, match=r"lab\.yaml: .*limits\.voltage_volt is missing; limits\.rail_length_m is missing"):
+        RigFile.from_dict({**SMALLEST, "limits": {}}, "lab.yaml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [("quarc", "host"), ("quarc", "watchdog_s"), ("hil", "card_type"), ("serial", "port")]
+)
+def test_connections_name_what_they_need(kind: str, field: str):
+    content = without(f"connection.{field}", {**SMALLEST, "connection": CONNECTIONS[kind]})
+    with pytest.raises(RigFileError, match=rf"connection\.{field} is missing"):
+        RigFile.from_dict(content)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "limit",
+        "limits.voltage_volts",
+        "limits.Voltage_volt",
+        "sensors.velocity.cutoff",
+        "connection.host",
+        "rates.hz",
+        "motor.gain",
+    ],
+)
+def test_misspelt_fields_are_named(path: str):
+    with pytest.raises(RigFileError, match=rf"{path} is not a field of rig files; is it misspelt\?"):
+        RigFile.from_dict(changed(path, 1.0))
+
+
+@pytest.mark.parametrize("section", ["connection", "sensors", "limits", "rates", "motor"])
+@pytest.mark.parametrize("value", [None, [], "text", 3])
+def test_sections_must_be_sections(section: str, value: Any):
+    with pytest.raises(RigFileError, match=section):
+        RigFile.from_dict(changed(section, value))
+
+
+@pytest.mark.parametrize("content", [None, [], "text", 3])
+def test_a_file_must_have_sections(content: Any):
+    with pytest.raises(RigFileError, match=r"lab\.yaml"):
+        RigFile.from_dict(content, "lab.yaml")
+
+
+# --- Numbers that are none, or not possible -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "path"), all_numbers())
+def test_no_number_can_be_anything_else(kind: str, path: str):
+    for value in (math.nan, math.inf, -math.inf, -1e9, "five", "5 V", None, [5.0], {}):
+        # A bridge may have no watchdog, and a seed may be anything.
+        if (kind, path, value) in [("quarc", "connection.watchdog_s", None), ("simulated", "connection.seed", -1e9)]:
+            continue
+        with pytest.raises(RigFileError, match=path):
+            RigFile.from_dict(changed(path, value, {**SMALLEST, "connection": CONNECTIONS[kind]}))
+
+
+@pytest.mark.parametrize("path", ["limits.slew_volt_per_s", "limits.rail_length_m", "timing.max_misses", "motor.sign"])
+def test_yes_is_not_a_number(path: str):
+    with pytest.raises(RigFileError, match=path):
+        RigFile.from_dict(changed(path, True))
+
+
+@pytest.mark.parametrize("path", ["limits.voltage_volt", "limits.rail_length_m", "sensors.cart_scale_m", "rates.sample_hz"])
+def test_zero_is_not_positive(path: str):
+    with pytest.raises(RigFileError, match=path):
+        RigFile.from_dict(changed(path, 0))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("sensors.cart_sign", 0),
+        ("motor.sign", 2),
+        ("sensors.counter_bits", 12),
+        ("sensors.velocity.order", 3),
+        ("sensors.velocity.source", "magic"),
+        ("limits.angle_rad", 3.2),
+        ("limits.outside_data", "off"),
+        ("timing.max_misses", 2.5),
+        ("connection.real_time", 2),
+    ],
+)
+def test_choices_are_checked(path: str, value: Any):
+    with pytest.raises(RigFileError, match=path):
+        RigFile.from_dict(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [("quarc", "port", 65536), ("quarc", "doubles", 3), ("hil", "analog_channel", -1), ("serial", "watchdog_s", 2)],
+)
+def test_connections_are_checked(kind: str, field: str, value: Any):
+    with pytest.raises(RigFileError, match=rf"connection\.{field}"):
+        RigFile.from_dict(changed(f"connection.{field}", value, {**SMALLEST, "connection": CONNECTIONS[kind]}))
+
+
+@pytest.mark.parametrize("plant", ["lego", "Simulated", "", None, 3])
+def test_unknown_plants_are_refused_with_those_that_are_known(plant: Any):
+    with pytest.raises(RigFileError, match=r"connection: .*'simulated', 'quarc', 'hil', 'serial'"):
+        RigFile.from_dict(changed("connection.plant", plant))
+
+
+def test_a_connection_without_a_plant_is_refused():
+    with pytest.raises(RigFileError, match=r"connection\.plant is missing"):
+        RigFile.from_dict(changed("connection", {"host": "10.0.0.1"}))
+
+
+# --- Fields that contradict each other ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("control_hz", [60.0, 333.0, 1000.0, 501.0, 1e-9])
+def test_the_control_rate_must_divide_the_sample_rate(control_hz: float):
+    with pytest.raises(RigFileError, match=rf"rates\.control_hz: {control_hz:g} does not divide sample_hz, 500"):
+        RigFile.from_dict(changed("rates.control_hz", control_hz))
+
+
+@pytest.mark.parametrize(
+    ("sample_hz", "control_hz", "n"), [(500, 500, 1), (500, 50, 10), (1000, 40, 25), (100, 33.333333333333336, 3)]
+)
+def test_rates_that_divide(sample_hz: float, control_hz: float, n: int):
+    rig = RigFile.from_dict({**SMALLEST, "rates": {"sample_hz": sample_hz, "control_hz": control_hz}})
+    assert rig.samples_per_action == n
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("limits.rail_margin_m", 0.4),
+        ("self_test.voltage_volt", 5.1),
+        ("homing.voltage_volt", 5.1),
+        ("centring.voltage_volt", 5.1),
+        ("sensors.velocity.source", "rig"),
+    ],
+)
+def test_contradictions_are_named(path: str, value: Any):
+    with pytest.raises(RigFileError, match=path):
+        RigFile.from_dict(changed(path, value))
+
+
+def test_readings_must_be_allowed_to_be_as_old_as_a_sample():
+    with pytest.raises(RigFileError, match=r"limits\.stale_s"):
+        RigFile.from_dict(changed("limits.stale_s", 0.001))
+
+
+def test_parameters_of_the_simulated_cart_must_exist():
+    with pytest.raises(RigFileError, match=r"connection\.parameters"):
+        RigFile.from_dict(changed("connection.parameters", {"input_gian": 1.0}))
+
+
+# --- Files that are none --------------------------------------------------------------------------------------------------
+
+NO_RIG_FILES = {
+    "empty": b"",
+    "a list": b"- 1\n- 2\n",
+    "text": b"just text",
+    "a number": b"5.0",
+    "bytes": bytes(range(256)),
+    "zeros": bytes(64),
+    "not UTF-8": b"\xff\xfe\x00n\x00a",
+    "unfinished": b"limits: {voltage_volt: 5",
+    "tabs": b"limits:\n\tvoltage_volt: 5\n",
+    "keys that are no names": b"1: 2\n",
+    "Python objects": b"!!python/object/apply:os.getcwd []",
+    "two documents": b"name: a\n---\nname: b\n",
+}
+
+
+@pytest.mark.parametrize("kind", NO_RIG_FILES)
+def test_files_that_are_no_rig_files_are_refused_by_name(kind: str, tmp_path: Path):
+    path = tmp_path / "lab.yaml"
+    path.write_bytes(NO_RIG_FILES[kind])
+    with pytest.raises(RigFileError, match=r"lab\.yaml: "):
+        RigFile.load(path)
+
+
+def test_deep_nesting_is_refused(tmp_path: Path):
+    path = tmp_path / "lab.yaml"
+    path.write_bytes(b"[" * 2_000)
+    with pytest.raises(RigFileError, match=r"lab\.yaml: "):
+        RigFile.load(path)
+
+
+def test_a_limit_that_is_given_twice_is_refused(tmp_path: Path):
+    path = tmp_path / "lab.yaml"
+    text = yaml.safe_dump(SMALLEST).replace("  voltage_volt: 5.0\n", "  voltage_volt: 5.0\n  voltage_volt: 50.0\n")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RigFileError, match="voltage_volt"):
+        RigFile.load(path)
+
+
+@pytest.mark.parametrize("path", ["no such file", "", ".", "simulated.yml"])
+def test_a_file_that_is_not_there_names_those_that_are(path: str):
+    with pytest.raises(RigFileError, match=r"there is no such file; .*quanser_ip02_hil.*simulated"):
+        RigFile.load(path)
