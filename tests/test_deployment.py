@@ -356,6 +356,9 @@ def test_auto_falls_back_and_says_so():
         open_rig(fast_rig(), require_hardware=True)
     with pytest.raises(PlantError, match="simulation"):
         open_rig(rig, "simulated", require_hardware=True)
+    with pytest.raises(PlantError, match="stand-in"):
+        stub = {"module": "nopg_robot.hil_stub"}
+        open_rig(changed(RigFile.load("quanser_ip02_hil"), connection=stub), require_hardware=True)
     with pytest.raises(ValueError, match="plant"):
         open_rig(rig, "real")
 

@@ -58,6 +58,7 @@ A FILE is an npz file with these arrays, evenly sampled:
   u           voltage applied, V, as long as x or one shorter
   dt or t     sampling time or times, s
   x_dot_sg, theta_dot_sg   velocities without lag, m/s and rad/s; computed from x and theta if they are not there
+or a flight log of nopg-deploy or nopg-collect.
 
 examples:
   python -m nopg_envs.fidelity run1.npz run2.npz

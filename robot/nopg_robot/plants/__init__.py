@@ -44,7 +44,7 @@ def make_plant(rig: RigFile) -> Plant:
         return HilPlant(connection)
     from nopg_robot.plants.serial_board import SerialPlant
 
-    return SerialPlant(connection)
+    return SerialPlant(connection, counter_bits=rig.sensors.counter_bits, voltage_limit_volt=rig.limits.voltage_volt)
 
 
 def simulated_twin(rig: RigFile, *, real_time: bool = True, lifts_pole: bool = True) -> RigFile:
@@ -89,12 +89,16 @@ def open_rig(rig: RigFile, plant: str = "rig", *, require_hardware: bool = False
     if plant == "simulated" and rig.connection.plant != "simulated":
         rig = simulated_twin(rig)
     try:
-        return Rig(_opened(rig), rig)
+        opened = _opened(rig)
     except PlantError as error:
         if plant != "auto" or require_hardware or rig.connection.plant == "simulated":
             raise
         twin = simulated_twin(rig)
         return Rig(_opened(twin), twin, fallback=str(error))
+    if require_hardware and not opened.is_hardware:
+        opened.close()
+        raise PlantError(f"hardware is required, and {rig.name} is a stand-in made of software")
+    return Rig(opened, rig)
 
 
 def _opened(rig: RigFile) -> Plant:

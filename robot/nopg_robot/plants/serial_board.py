@@ -203,7 +203,10 @@ class SerialPlant(Plant):
         deadline_s = self.clock.now_s() + timeout_s
         sent: set[int] = set()
         resend_at_s, n_damaged = -math.inf, 0
-        while (now_s := self.clock.now_s()) < deadline_s:
+        now_s = -math.inf
+        # One look at the port after the deadline: this process may have slept while the answer came.
+        while now_s < deadline_s:
+            now_s = self.clock.now_s()
             damaged = n_tries is not None and self.decoder.dropped.total > n_damaged
             if (now_s >= resend_at_s or damaged) and (n_tries is None or len(sent) < n_tries):
                 sent.add(self._send(question))
