@@ -67,7 +67,7 @@ def test_the_whole_sequence_in_order(tmp_path):
     summary, log, cart = run(tmp_path, seconds=20.0)
     assert summary.outcome == "finished"
     assert summary.fault is None
-    assert list(dict.fromkeys(log.phase)) == ["hang", "self-test", "home", "place", "lift", "run", "stop"]
+    assert list(dict.fromkeys(log.phase)) == ["hang", "self-test", "home", "calm", "place", "lift", "run", "stop"]
     assert summary.span_m == pytest.approx(0.814, abs=1e-3)
     assert summary.seconds == pytest.approx(20.0)
     assert summary.mean_reward > 0.999
@@ -274,8 +274,17 @@ def test_nobody_lifts_the_pole(tmp_path):
     assert_cut(log, cart)
 
 
-def test_counters_of_16_bits_wrap_around_in_mid_run(tmp_path):
-    """The rail has 35,782 counts, more than half of what a 16-bit counter tells apart."""
+def start_from(x, monkeypatch):
+    """The next rig that is opened has its cart there."""
+    rig = fast_rig()
+    plant = SimulatedPlant(rig.connection, rig.sensors, SimulatedCart(start=(x, math.pi, 0.0, 0.0)))
+    plant.open()
+    monkeypatch.setattr(deployment, "open_rig", lambda *args, **kwargs: Rig(plant, rig))
+
+
+def test_counters_of_16_bits_wrap_around(tmp_path, monkeypatch):
+    """The rail has 35,782 counts: from one end on, a 16-bit counter that began at zero passes 32,767."""
+    start_from(-0.4, monkeypatch)
     summary, log, _ = run(tmp_path, seconds=2.0)
     assert summary.outcome == "finished"
     assert np.abs(np.diff(log.raw_cart)).max() > 60_000
@@ -356,9 +365,9 @@ def test_auto_falls_back_and_says_so():
         open_rig(fast_rig(), require_hardware=True)
     with pytest.raises(PlantError, match="simulation"):
         open_rig(rig, "simulated", require_hardware=True)
+    stub = changed(RigFile.load("quanser_ip02_hil"), connection={"module": "nopg_robot.hil_stub"})
     with pytest.raises(PlantError, match="stand-in"):
-        stub = {"module": "nopg_robot.hil_stub"}
-        open_rig(changed(RigFile.load("quanser_ip02_hil"), connection=stub), require_hardware=True)
+        open_rig(stub, require_hardware=True)
     with pytest.raises(ValueError, match="plant"):
         open_rig(rig, "real")
 
@@ -370,20 +379,10 @@ def test_a_simulated_twin_runs_through_the_whole_sequence(tmp_path):
     assert summary.outcome == "finished"
 
 
-def test_a_cart_that_starts_anywhere(tmp_path):
+@pytest.mark.parametrize("x", [-0.407, 0.2, 0.407])
+def test_a_cart_that_starts_anywhere(tmp_path, monkeypatch, x):
     """Even against a stop, where the first push of the self-test goes nowhere."""
-    for x in (-0.407, 0.2, 0.407):
-        cart = SimulatedCart(start=(x, math.pi, 0.0, 0.0))
-        folder = tmp_path / f"{x}"
-        folder.mkdir()
-        rig = fast_rig()
-        plant = SimulatedPlant(rig.connection, rig.sensors, cart)
-        plant.open()
-        original = deployment.open_rig
-        deployment.open_rig = lambda *args, plant=plant, rig=rig, **kwargs: Rig(plant, rig)
-        try:
-            summary, _, _ = run(folder, rig=rig)
-        finally:
-            deployment.open_rig = original
-        assert summary.outcome == "finished", (x, summary.reason)
-        assert summary.span_m == pytest.approx(0.814, abs=1e-3)
+    start_from(x, monkeypatch)
+    summary, _, _ = run(tmp_path)
+    assert summary.outcome == "finished", summary.reason
+    assert summary.span_m == pytest.approx(0.814, abs=1e-3)

@@ -21,6 +21,9 @@ _SETTLED_M_S = 0.02
 # Below this voltage dry friction may hold the cart.
 _LEAST_MOVING_VOLT = 0.7
 _SLOWING_DISTANCE_M = 0.06
+# A pole that whirls faster than this drags the cart along.
+_CALM_RAD_S = 2.5
+_CALM_S = 0.3
 
 
 def wait_for_hanging_pole(loop: ControlLoop) -> None:
@@ -102,6 +105,7 @@ def place_cart(loop: ControlLoop, target_m: float = 0.0) -> None:
     :param target_m: where the cart is to stand, from the middle of the rail
     """
     centring = loop.rig.centring
+    _wait_for_calm_pole(loop)
     # From a stop, or from wherever a run ended: inside the margin is where the cart comes from, so that the cut is off.
     loop.begin(
         "place",
@@ -147,6 +151,16 @@ def wait_for_upright_pole(loop: ControlLoop) -> None:
             "lift",
             f"the pole was not held within {math.degrees(start.upright_rad):.1f}° of upright within {start.timeout_s:g} s",
         )
+
+
+def _wait_for_calm_pole(loop: ControlLoop) -> None:
+    start = loop.rig.start
+    calm = _Lasting(_CALM_S)
+    loop.begin("calm", "Bring the pole to rest.", Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0))
+    if not loop.drive(
+        _no_voltage, lambda state, time_s: calm.holds(abs(state.theta_dot) < _CALM_RAD_S, time_s), start.timeout_s
+    ):
+        raise PhaseError("calm", f"the pole still whirls after {start.timeout_s:g} s; hold it, then let it go")
 
 
 class _Lasting:
