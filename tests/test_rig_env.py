@@ -91,3 +91,20 @@ def test_bad_arguments_name_the_field(tmp_path):
         RigEnv(fast_rig(), tmp_path / "a.npz", pole="x")
     with pytest.raises(ValueError, match="max_episode_steps"):
         RigEnv(fast_rig(), tmp_path / "a.npz", max_episode_steps=0)
+
+
+def test_learning_never_touches_the_rig(tmp_path):
+    from sb3_nopg import NOPG, TransitionDataset
+
+    rng = np.random.default_rng(0)
+    observations = rng.normal(scale=0.1, size=(60, 5))
+    data = TransitionDataset(
+        observations=observations,
+        actions=rng.uniform(-5.0, 5.0, size=(60, 1)),
+        rewards=np.ones(60),
+        next_observations=observations + rng.normal(scale=0.01, size=(60, 5)),
+        terminals=np.zeros(60, dtype=bool),
+    )
+    env = RigEnv(fast_rig(), tmp_path / "flight.npz")
+    NOPG("MlpPolicy", env, dataset=data, initial_states=np.zeros(5), n_neighbors=None, seed=0).learn(2)
+    assert not list(tmp_path.iterdir())
