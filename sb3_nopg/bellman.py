@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import torch as th
 
 from sb3_nopg.errors import SolverError
-from sb3_nopg.kernels import action_derivative
 from sb3_nopg.solvers import Solution, SolutionHistory, solve
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.support import Queries, Support
@@ -62,13 +61,13 @@ class BellmanSolution:
     """
     The equation solved for one policy.
 
-    :param responsibilities: ε at every query and action, (m, a, k)
+    :param kernel_weights: ε at every query and action, (m, a, k)
     :param estimated_return: Ĵ
     :param q_solve: q and how it was found
     :param visitation_solve: μ and how it was found
     """
 
-    responsibilities: th.Tensor
+    kernel_weights: th.Tensor
     estimated_return: float
     q_solve: Solution
     visitation_solve: Solution
@@ -144,20 +143,21 @@ def prepare_problem(
 
 
 def solve_bellman(
-    problem: BellmanProblem, responsibilities: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
+    problem: BellmanProblem, kernel_weights: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
 ) -> BellmanSolution:
     """
     Values and visitation of a policy, known by its weights at the queries.
 
     :param problem: the equation
-    :param responsibilities: ``problem.support.weights(problem.queries, actions)``, (m, a, k)
+    :param kernel_weights: ``problem.support.kernel_weights(problem.queries, actions)``, (m, a, k)
     :param warm_start: solutions for similar policies, to start the solvers from; left as it is
     :param tolerance: relative residual of both solves, where the precision allows it
     """
-    if not bool(responsibilities.isfinite().all()):
+    if not bool(kernel_weights.isfinite().all()):
         raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
+    weights = problem.support.corrected(problem.queries, kernel_weights)
     # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
-    weights = responsibilities[:, 0] if responsibilities.shape[1] == 1 else responsibilities.mean(dim=1)
+    weights = weights[:, 0] if weights.shape[1] == 1 else weights.mean(dim=1)
     _fill_transition(problem, weights[: problem.n_next_states])
     initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
 
@@ -191,7 +191,7 @@ def solve_bellman(
         tolerance,
     )
     _check_value_bound(problem, q_solve.value, tolerance)
-    return BellmanSolution(responsibilities, float(th.dot(initial_weights, q_solve.value)), q_solve, visitation_solve)
+    return BellmanSolution(kernel_weights, float(th.dot(initial_weights, q_solve.value)), q_solve, visitation_solve)
 
 
 def return_derivative(problem: BellmanProblem, solution: BellmanSolution) -> th.Tensor:
@@ -208,8 +208,7 @@ def return_derivative(problem: BellmanProblem, solution: BellmanSolution) -> th.
     visits = problem.gamma * problem.continues * solution.visitation / problem.n_next_state_samples
     starts = visits.new_full((problem.n_initial_states,), 1.0 / problem.n_initial_states)
     query_weights = th.cat([visits.repeat_interleave(problem.n_next_state_samples), starts])
-    neighbor_values = problem.queries.neighbors.gather(solution.q_values)
-    derivative = action_derivative(solution.responsibilities, neighbor_values, problem.queries.neighbor_actions)
+    derivative = problem.support.action_derivative(problem.queries, solution.kernel_weights, solution.q_values)
     n_actions = derivative.shape[1]
     return derivative * (query_weights / n_actions)[:, None, None] / problem.support.action_bandwidth
 

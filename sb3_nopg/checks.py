@@ -31,6 +31,8 @@ def check_settings(settings: Any) -> None:
     check_neighbor_count(settings.n_neighbors)
     if settings.variant not in settings.variants:
         raise InputError("variant", f"{settings.variant!r} is no variant of this class", f"Use one of {settings.variants}")
+    if settings.weights not in ("local_constant", "local_linear"):
+        raise InputError("weights", f"{settings.weights!r} is unknown", 'Give "local_constant" or "local_linear"')
     if settings.precision not in ("float32", "float64"):
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
 

@@ -63,19 +63,15 @@ def action_derivative(responsibilities: th.Tensor, neighbor_values: th.Tensor, n
     The values q are held constant: how they change with the policy is the visitation's part of the gradient.
 
     :param responsibilities: ε, (m, a, k)
-    :param neighbor_values: q at each query's neighbours, (m, k)
+    :param neighbor_values: q at each query's neighbours, or more generally ∂v/∂ε, (m, 1 or a, k)
     :param neighbor_actions: actions of each query's neighbours, divided by the bandwidth, (d_a, m, k)
     :return: (m, a, d_a), for actions divided by the bandwidth
     """
-    derivative = responsibilities.new_empty(*responsibilities.shape[:2], len(neighbor_actions))
-    for rows in row_blocks(responsibilities):
-        # Values have a large common part, in which E[qa] − E[q]E[a] would drown. Differences to one of them are free of it.
-        weights, q_values = responsibilities[rows], (neighbor_values[rows] - neighbor_values[rows, :1])[:, None, :]
-        values = (weights * q_values).sum(dim=-1, keepdim=True)  # (m, a, k) -> (m, a, 1)
-        advantages = weights * (q_values - values)
-        for dimension, actions in enumerate(neighbor_actions):
-            derivative[rows, :, dimension] = (advantages * actions[rows, None, :]).sum(dim=-1)
-    return derivative
+    # Values have a large common part, in which E[qa] − E[q]E[a] would drown. Differences to one of them are free of it.
+    differences = neighbor_values - neighbor_values[..., :1]
+    means = (responsibilities * differences).sum(dim=-1, keepdim=True)  # (m, a, k) -> (m, a, 1)
+    advantages = responsibilities * (differences - means)
+    return th.stack([(advantages * actions[:, None, :]).sum(dim=-1) for actions in neighbor_actions], dim=-1)
 
 
 def largest_weights(weights: th.Tensor, keep_largest: int | None, kl_bound: float | None) -> th.Tensor:

@@ -83,6 +83,8 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     :param n_next_state_samples: draws of the next state for the integral over its kernel; with one, the kernel's mean
     :param resample_interval: updates after which all draws are made anew; None to keep them, which makes the objective a
         fixed function
+    :param weights: ``"local_constant"``, the paper's kernel weights, or ``"local_linear"``: corrected to first order, so that
+        the samples' mean lies where the state is (:mod:`sb3_nopg.local_linear`)
     :param n_neighbors: samples considered at each state: a count, ``"auto"`` for as many as ``truncation_tolerance`` asks for,
         None for all (exact, and quadratic in memory)
     :param truncation_tolerance: share of any state's kernel mass that ``"auto"`` may leave out. It concerns the state kernel;
@@ -130,6 +132,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         n_action_samples: int = 15,
         n_next_state_samples: int = 1,
         resample_interval: int | None = None,
+        weights: str = "local_constant",
         n_neighbors: NeighborCount = "auto",
         truncation_tolerance: float = 1e-3,
         keep_largest: int | None = None,
@@ -151,6 +154,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         self.n_action_samples = n_action_samples
         self.n_next_state_samples = n_next_state_samples
         self.resample_interval = resample_interval
+        self.weights = weights
         self.n_neighbors = n_neighbors
         self.truncation_tolerance = truncation_tolerance
         self.keep_largest = keep_largest
@@ -320,6 +324,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             truncation_tolerance=self.truncation_tolerance,
             keep_largest=self.keep_largest,
             kl_bound=self.kl_bound,
+            local_linear=self.weights == "local_linear",
         )
         self._noise = self._draw_action_noise(len(problem.queries), generator)
         return problem
@@ -376,7 +381,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         actions = self._policy_actions(problem)
         clock.append(time.perf_counter())
         with th.no_grad():
-            weights = problem.support.weights(problem.queries, actions)
+            weights = problem.support.kernel_weights(problem.queries, actions)
             clock.append(time.perf_counter())
             # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
             solution = solve_bellman(problem, weights, self._warm_start, self.solver_tolerance)

@@ -33,7 +33,9 @@ class PolicyQueries:
         actions = self._policy_actions(problem)
         tolerance = _TOLERANCE[problem.rewards.dtype]
         with th.no_grad():
-            solution = solve_bellman(problem, problem.support.weights(problem.queries, actions), self._warm_start, tolerance)
+            solution = solve_bellman(
+                problem, problem.support.kernel_weights(problem.queries, actions), self._warm_start, tolerance
+            )
         return problem, solution, actions
 
     def estimated_return(self) -> float:

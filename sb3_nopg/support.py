@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch as th
 
-from sb3_nopg.kernels import largest_weights, log_action_kernel, responsibilities, row_blocks
+from sb3_nopg.kernels import action_derivative, largest_weights, log_action_kernel, responsibilities, row_blocks
+from sb3_nopg.local_linear import corrected_weights, weight_derivative
 from sb3_nopg.neighbors import NeighborCount, NeighborLists, find_neighbors
 
 
@@ -37,6 +38,7 @@ class Support:
     :param truncation_tolerance: likewise
     :param keep_largest: entries kept in each row of weights, see :func:`sb3_nopg.kernels.largest_weights`
     :param kl_bound: divergence allowed to each row of weights, likewise
+    :param local_linear: correct the weights to first order, see :mod:`sb3_nopg.local_linear`
     """
 
     observations: th.Tensor
@@ -47,6 +49,7 @@ class Support:
     truncation_tolerance: float = 1e-3
     keep_largest: int | None = None
     kl_bound: float | None = None
+    local_linear: bool = False
 
     def locate(self, states: th.Tensor, like: NeighborLists | None = None) -> Queries:
         """
@@ -62,7 +65,17 @@ class Support:
 
     def weights(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
         """
-        ε at every query for each of the policy's actions there.
+        What each neighbour counts at every query for each of the policy's actions there.
+
+        :param queries: m states
+        :param actions: in the environment's units, (m, a, d_a)
+        :return: rows that sum to one, (m, a, k)
+        """
+        return self.corrected(queries, self.kernel_weights(queries, actions))
+
+    def kernel_weights(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
+        """
+        ε at every query for each of the policy's actions there: the kernels' normalised product.
 
         :param queries: m states
         :param actions: in the environment's units, (m, a, d_a)
@@ -73,6 +86,45 @@ class Support:
         for rows in row_blocks(weights):
             weights[rows] = self._weights(log_state_kernel[rows], queries.neighbor_actions[:, rows], actions[rows])
         return weights
+
+    def corrected(self, queries: Queries, kernel_weights: th.Tensor) -> th.Tensor:
+        """
+        :param queries: m states
+        :param kernel_weights: ε, (m, a, k)
+        :return: the same, corrected to first order where that is wanted; rows that sum to one, (m, a, k)
+        """
+        if not self.local_linear:
+            return kernel_weights
+        corrected = th.empty_like(kernel_weights)
+        for rows in row_blocks(kernel_weights):
+            corrected[rows] = corrected_weights(kernel_weights[rows], self._displacements(queries, rows))
+        return corrected
+
+    def action_derivative(self, queries: Queries, kernel_weights: th.Tensor, values: th.Tensor) -> th.Tensor:
+        """
+        ∂v/∂a at every query, where v is the mean of the samples' values under the weights there.
+
+        :param queries: m states
+        :param kernel_weights: ε for the actions in question, (m, a, k)
+        :param values: of the samples, held constant, (n,)
+        :return: for actions divided by the bandwidth, (m, a, d_a)
+        """
+        neighbor_values = queries.neighbors.gather(values)
+        derivative = kernel_weights.new_empty(*kernel_weights.shape[:2], len(queries.neighbor_actions))
+        for rows in row_blocks(kernel_weights):
+            weights, block_values = kernel_weights[rows], neighbor_values[rows]
+            if self.local_linear:
+                by_weight = weight_derivative(weights, self._displacements(queries, rows), block_values)
+            else:
+                by_weight = block_values[:, None, :]
+            derivative[rows] = action_derivative(weights, by_weight, queries.neighbor_actions[:, rows])
+        return derivative
+
+    def _displacements(self, queries: Queries, rows: slice) -> th.Tensor:
+        """From some queries to their neighbours in units of the bandwidth, (rows, k, d_s)."""
+        indices = queries.neighbors.indices
+        neighbors = self.observations if indices is None else self.observations[indices[rows].long()]
+        return (neighbors - queries.states[rows, None, :]) / self.state_bandwidth
 
     def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, neighbor_actions)

@@ -73,7 +73,7 @@ def evaluate(
     problem: BellmanProblem, actions: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
 ) -> BellmanSolution:
     """The equation solved for a policy that takes these actions at the queries, (m, a, d_a)."""
-    return solve_bellman(problem, problem.support.weights(problem.queries, actions), warm_start, tolerance)
+    return solve_bellman(problem, problem.support.kernel_weights(problem.queries, actions), warm_start, tolerance)
 
 
 class TinyPolicy(th.nn.Module):

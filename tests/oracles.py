@@ -43,6 +43,7 @@ class OracleProblem:
         ``next_states[i] + next_state_bandwidth * next_state_noise[m, i]``. None: one sample, the kernel's mean s'_i
     :param n_neighbors: at every query keep only this many support points, the nearest in ``states / state_bandwidth``.
         None: all of them, as in the paper
+    :param local_linear: correct the weights to first order; only the dense and differentiable form does
     """
 
     states: np.ndarray
@@ -57,6 +58,7 @@ class OracleProblem:
     gamma: float
     next_state_noise: np.ndarray | None = None
     n_neighbors: int | None = None
+    local_linear: bool = False
 
     @property
     def n_transitions(self) -> int:
@@ -447,4 +449,20 @@ def _dense_responsibilities(
     log_action_kernel = -0.5 * (action_differences**2).sum(dim=-1)  # (m, A, n)
 
     weights = th.softmax(log_state_kernel[:, None, :] + log_action_kernel, dim=-1)  # normalised for each action ...
+    if problem.local_linear:
+        weights = _corrected_to_first_order(weights, -state_differences)
     return weights.mean(dim=1)  # ... and averaged only then
+
+
+def _corrected_to_first_order(weights: th.Tensor, delta: th.Tensor) -> th.Tensor:
+    """
+    ℓ_j ∝ w_j max(1 + bᵀδ_j, 0.02) with b = −(E_w[δδᵀ] + 0.01 I)⁻¹ E_w[δ], by explicit inversion.
+
+    :param weights: w, (m, A, n)
+    :param delta: δ, (m, n, d_s)
+    """
+    first = th.einsum("man,mnd->mad", weights, delta)
+    second = th.einsum("man,mnd,mne->made", weights, delta, delta) + 0.01 * th.eye(delta.shape[-1], dtype=th.float64)
+    slope = -th.einsum("made,mae->mad", th.linalg.inv(second), first)
+    corrected = weights * th.clamp(1.0 + th.einsum("mad,mnd->man", slope, delta), min=0.02)
+    return corrected / corrected.sum(dim=-1, keepdim=True)

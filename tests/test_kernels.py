@@ -49,7 +49,7 @@ def test_derivative_of_a_row_equals_autograd():
     distances = (actions[:, :, None, :] - rows["neighbor_actions"].permute(1, 2, 0)[:, None]).square().sum(-1)
     weights = th.softmax(rows["log_state_kernel"][:, None] - 0.5 * distances, dim=-1)
     (expected,) = th.autograd.grad((weights * rows["values"][:, None]).sum(), actions)
-    ours = action_derivative(weights.detach(), rows["values"], rows["neighbor_actions"])
+    ours = action_derivative(weights.detach(), rows["values"][:, None], rows["neighbor_actions"])
     np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -59,8 +59,8 @@ def test_derivative_does_not_cancel_when_values_share_a_large_part():
     weights = responsibilities(rows["log_state_kernel"], log_action_kernel(rows["actions"], rows["neighbor_actions"]))
     shift = 2.0**44
     values = (rows["values"] + shift) - shift  # exactly what is left of the values beside the shift
-    exact = action_derivative(weights, values, rows["neighbor_actions"])
-    ours = action_derivative(weights, values + shift, rows["neighbor_actions"])
+    exact = action_derivative(weights, values[:, None], rows["neighbor_actions"])
+    ours = action_derivative(weights, values[:, None] + shift, rows["neighbor_actions"])
     actions = rows["neighbor_actions"].permute(1, 2, 0)
     shifted = (values + shift)[:, :, None]
     naive = weights @ (shifted * actions) - (weights @ shifted) * (weights @ actions)
@@ -68,17 +68,22 @@ def test_derivative_does_not_cancel_when_values_share_a_large_part():
     assert ours_error < 1e-6 * naive_error
 
 
+@pytest.mark.parametrize("local_linear", [False, True])
 @pytest.mark.parametrize("block", [1, 7, 50, 10**6])
-def test_work_in_blocks_is_the_same_work(block, monkeypatch):
-    rows = random_rows(4)
-    support = Support(*(th.ones(2, dtype=th.float64) for _ in range(4)))
-    neighbors = NeighborLists(th.zeros(6, 8, dtype=th.int64), rows["log_state_kernel"], th.zeros(6, dtype=th.float64))
+def test_work_in_blocks_is_the_same_work(block, local_linear, monkeypatch):
+    rows, generator = random_rows(4), th.Generator().manual_seed(0)
+    ones = th.ones(2, dtype=th.float64)
+    observations, values = th.randn(20, 2, generator=generator, dtype=th.float64), th.randn(20, generator=generator).double()
+    support = Support(observations, observations, ones, ones, local_linear=local_linear)
+    indices = th.randint(0, 20, (6, 8), generator=generator)
+    neighbors = NeighborLists(indices, rows["log_state_kernel"], th.zeros(6, dtype=th.float64))
     queries = Queries(th.zeros(6, 2, dtype=th.float64), neighbors, rows["neighbor_actions"])
-    expected = responsibilities(rows["log_state_kernel"], log_action_kernel(rows["actions"], rows["neighbor_actions"]))
-    derivative = action_derivative(expected, rows["values"], rows["neighbor_actions"])
+    whole = support.weights(queries, rows["actions"])
+    kernel_weights = support.kernel_weights(queries, rows["actions"])
+    derivative = support.action_derivative(queries, kernel_weights, values)
     monkeypatch.setattr(kernels, "_BLOCK_ENTRIES", block)
-    np.testing.assert_allclose(support.weights(queries, rows["actions"]), expected, rtol=1e-14)
-    np.testing.assert_allclose(action_derivative(expected, rows["values"], rows["neighbor_actions"]), derivative, rtol=1e-12)
+    np.testing.assert_allclose(support.weights(queries, rows["actions"]), whole, rtol=1e-12)
+    np.testing.assert_allclose(support.action_derivative(queries, kernel_weights, values), derivative, rtol=1e-11, atol=1e-14)
 
 
 @pytest.mark.parametrize("keep_largest", [1, 3, 8, 20])
