@@ -41,15 +41,10 @@ def correction(weights: th.Tensor, displacements: th.Tensor) -> Correction:
     :param weights: w, rows that sum to one, (m, a, k)
     :param displacements: δ, neighbours minus query in units of the bandwidth, (m, k, d_s)
     """
-    d_s = displacements.shape[-1]
-    upper = th.triu_indices(d_s, d_s, device=weights.device)
-    # All first and second moments by one product: each action of a query shares its neighbours' displacements.
-    features = th.cat([displacements, displacements[..., upper[0]] * displacements[..., upper[1]]], dim=-1)
-    moments = weights @ features  # (m, a, k) (m, k, d_s + d_s (d_s + 1) / 2)
-    mean = moments[..., :d_s]
-    second = weights.new_empty(*weights.shape[:2], d_s, d_s)
-    second[..., upper[0], upper[1]] = second[..., upper[1], upper[0]] = moments[..., d_s:]
+    # One action after another: all products of displacements at once would be d_s times as much memory as anything else.
+    second = th.stack([(displacements * row[..., None]).mT @ displacements for row in weights.unbind(dim=1)], dim=1)
     second.diagonal(dim1=-2, dim2=-1).add_(RIDGE)
+    mean = weights @ displacements
     cholesky = th.linalg.cholesky(second)
     slope = -th.cholesky_solve(mean[..., None], cholesky)[..., 0]
     linear = 1.0 + slope @ displacements.mT

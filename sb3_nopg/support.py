@@ -123,7 +123,11 @@ class Support:
     def _displacements(self, queries: Queries, rows: slice) -> th.Tensor:
         """From some queries to their neighbours in units of the bandwidth, (rows, k, d_s)."""
         indices = queries.neighbors.indices
-        neighbors = self.observations if indices is None else self.observations[indices[rows].long()]
+        if indices is None:
+            neighbors = self.observations
+        else:
+            chosen = indices[rows]
+            neighbors = self.observations.index_select(0, chosen.reshape(-1)).view(*chosen.shape, -1)
         return (neighbors - queries.states[rows, None, :]) / self.state_bandwidth
 
     def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
