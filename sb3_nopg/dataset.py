@@ -2,8 +2,7 @@
 
 import os
 import pathlib
-import zipfile
-import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
 
     from sb3_nopg.buffer import FixedReplayBuffer
-
-_FORMAT_VERSION = 1
-_REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
-_SPACES = ("observation_space", "action_space")
+    from sb3_nopg.datafiles.transform import RewardFunction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,82 +164,101 @@ class TransitionDataset:
 
         return FixedReplayBuffer(self, *spaces_of(self), device=device)
 
-    def save(self, path: str | os.PathLike[str]) -> pathlib.Path:
+    def save(self, path: str | os.PathLike[str], format: str | None = None) -> pathlib.Path:
         """
-        Write the data as a compressed ``.npz`` of plain arrays. A failed write leaves no half-written file behind.
+        Write the data so that :meth:`load` gives back the same bits. A failed write leaves no half-written file behind.
 
-        :param path: file to write; ``.npz`` is added where it is missing
+        :param path: file to write: ``.npz``, ``.h5``, ``.csv``, ``.parquet``, ``.pkl`` (an SB3 replay buffer), or
+            ``minari:ID``; ``.npz`` is added where the suffix is none of these
+        :param format: one of :data:`sb3_nopg.datafiles.FORMATS` where the path does not tell
         :return: the file written
         """
-        target = _with_suffix(path)
-        arrays: dict[str, Any] = {"format_version": np.array(_FORMAT_VERSION)}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, spaces.Box):
-                arrays[f"{field.name}_low"], arrays[f"{field.name}_high"] = value.low, value.high
-            elif value is not None:
-                arrays[field.name] = value
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        try:
-            with open(partial, "wb") as file:
-                np.savez_compressed(file, **arrays)
-            os.replace(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
-        return target
+        # Imported here, as below, because files and transformations are built on the data set, not the other way round.
+        from sb3_nopg.datafiles import write_dataset
+
+        return write_dataset(self, path, format)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "TransitionDataset":
+    def load(
+        cls, path: str | os.PathLike[str], format: str | None = None, *, trust: bool = False, **options: Any
+    ) -> "TransitionDataset":
         """
-        Read what :meth:`save` wrote, or any ``.npz`` whose arrays carry our names. Nothing in it is ever unpickled.
+        Read what :meth:`save` wrote, or what others did; see :func:`sb3_nopg.datafiles.read_dataset`.
 
-        :param path: file to read
+        :param path: file, folder of a Minari data set, or ``minari:ID``
+        :param format: one of :data:`sb3_nopg.datafiles.FORMATS` where the path does not tell
+        :param trust: whether to read pickles (``.pkl``, ``.npy``), which can run any program; nothing is unpickled otherwise
+        :param options: of tables: ``obs``, ``action``, … name their columns, see :class:`sb3_nopg.datafiles.tables.Columns`
         """
-        source = pathlib.Path(path)
-        if not source.is_file() and _with_suffix(path).is_file():
-            source = _with_suffix(path)
-        if not source.exists():
-            raise FileNotFoundError(f"No data set at {path}")
-        try:
-            # Opened here, because np.load leaves a file that it cannot read open.
-            with open(source, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        except (
-            OSError,
-            ValueError,
-            EOFError,
-            AttributeError,
-            TypeError,
-            KeyError,
-            NotImplementedError,
-            RuntimeError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
-            raise InputError(
-                str(path), f"not a readable .npz ({error})", "The file may be truncated or of another kind"
-            ) from error
-        missing = [name for name in _REQUIRED if name not in arrays]
-        if missing:
-            raise InputError(
-                str(path), f"not a transition data set, without {', '.join(missing)}", f"It needs {', '.join(_REQUIRED)}"
-            )
-        version = arrays.get("format_version", np.array(0))
-        if version.shape != () or version.dtype.kind not in "iu" or version > _FORMAT_VERSION:
-            raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
-        values: dict[str, Any] = {field.name: arrays.get(field.name) for field in fields(cls) if field.name not in _SPACES}
-        for name in _SPACES:
-            if not {f"{name}_low", f"{name}_high"} & set(arrays):
-                continue
-            try:
-                low, high = arrays[f"{name}_low"], arrays[f"{name}_high"]
-                values[name] = spaces.Box(low, high, dtype=low.dtype.type)
-            except (KeyError, TypeError, ValueError) as error:
-                raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error
-        return cls(**values)
+        from sb3_nopg.datafiles import read_dataset
 
+        return read_dataset(path, format, trust, **options)
 
-def _with_suffix(path: str | os.PathLike[str]) -> pathlib.Path:
-    target = pathlib.Path(path)
-    return target if target.suffix == ".npz" else target.with_name(target.name + ".npz")
+    @staticmethod
+    def merge(*datasets: "TransitionDataset") -> "TransitionDataset":
+        """
+        Several data sets of one system as one. Episodes are numbered anew, so that none are taken for one.
+
+        :param datasets: in the order wanted
+        """
+        from sb3_nopg.datafiles import transform
+
+        return transform.merge(datasets)
+
+    def filter(
+        self, where: str | np.ndarray, observation_names: Sequence[str] = (), action_names: Sequence[str] = ()
+    ) -> "TransitionDataset":
+        """
+        :param where: true or false for each transition, (n,), or an expression as in :meth:`relabel`
+        :param observation_names: names that the expression may use for the columns of the state
+        :param action_names: and for those of the action
+        """
+        from sb3_nopg.datafiles import transform
+
+        return transform.select(self, where, observation_names, action_names)
+
+    def split(self, fractions: Sequence[float], by: str = "episode", seed: int = 0) -> tuple["TransitionDataset", ...]:
+        """
+        :param fractions: positive, adding up to one, like ``(0.8, 0.2)``
+        :param by: ``"episode"`` or ``"transition"``, what is never cut in two
+        :param seed: of the choice
+        """
+        from sb3_nopg.datafiles import transform
+
+        return transform.split(self, fractions, by, seed)
+
+    def subsample(self, n: int, by: str = "transition", seed: int = 0) -> "TransitionDataset":
+        """
+        :param n: how many to keep, in their order
+        :param by: of what: ``"transition"`` or ``"episode"``
+        :param seed: of the choice
+        """
+        from sb3_nopg.datafiles import transform
+
+        return transform.subsample(self, n, by, seed)
+
+    def relabel(
+        self, reward: "str | RewardFunction", observation_names: Sequence[str] = (), action_names: Sequence[str] = ()
+    ) -> "TransitionDataset":
+        """
+        :param reward: function of states (n, d_s), actions (n, d_a) and next states (n, d_s), or an expression like
+            ``"cos(s2[1]) - 0.1 * a[0]**2"`` over ``s``, ``a``, ``s2``, ``r``, ``terminal``, ``timeout`` and ``episode``
+        :param observation_names: names that the expression may use for the columns of the state, ``next_…`` for the next one's
+        :param action_names: and for those of the action
+        """
+        from sb3_nopg.datafiles import transform
+
+        return transform.relabel(self, reward, observation_names, action_names)
+
+    def with_units(
+        self, observation_scale: float | Sequence[float] = 1.0, action_scale: float | Sequence[float] = 1.0
+    ) -> "TransitionDataset":
+        """
+        The same data, and spaces, in other units.
+
+        :param observation_scale: positive factor for all states, or one for each dimension
+        :param action_scale: and for actions
+        """
+        from sb3_nopg.datafiles import transform
+
+        return transform.with_units(self, observation_scale, action_scale)

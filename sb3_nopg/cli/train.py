@@ -1,0 +1,169 @@
+"""``nopg train``: from a data set to a policy."""
+
+import pathlib
+import sys
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3.common.logger import CSVOutputFormat, Logger
+
+from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS, MARGINAL_RULES
+from sb3_nopg.cli import arguments
+from sb3_nopg.cli.failures import check_output, one_line_errors
+from sb3_nopg.cli.models import TrainingRecord, digest, progress_path
+from sb3_nopg.datafiles.files import replacing
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.errors import InputError
+from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
+from sb3_nopg.report import SupportSummary, support_along_the_way
+
+
+class Algorithm(str, Enum):
+    """Names of the variants."""
+
+    NOPG_D = "nopg_d"
+    NOPG_S = "nopg_s"
+
+
+class Weights(str, Enum):
+    """Kinds of kernel regression."""
+
+    LOCAL_CONSTANT = "local_constant"
+    LOCAL_LINEAR = "local_linear"
+
+
+class PolicyName(str, Enum):
+    """Kinds of policy."""
+
+    MLP = "MlpPolicy"
+    LINEAR = "LinearPolicy"
+
+
+_CLASSES: dict[Algorithm, type[NOPG]] = {Algorithm.NOPG_D: NOPGD, Algorithm.NOPG_S: NOPGS}
+_RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS))
+_BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), or a rule: {_RULES}."
+_FACTOR = "Multiplies it: a number, or one for each dimension. Larger makes smoother estimates from more samples."
+
+
+@one_line_errors
+def train(
+    data: Annotated[str, typer.Argument(metavar="DATA", help=arguments.DATA_HELP)],
+    output: Annotated[
+        pathlib.Path,
+        typer.Option("--output", "-o", help="Model to write, .zip; its log (.progress.csv) and record (.json) go beside it."),
+    ] = pathlib.Path("model.zip"),
+    env: Annotated[
+        str | None,
+        typer.Option(help="Environment, for ranges and start states. It is never stepped; without it, the data tells both."),
+    ] = None,
+    algo: Annotated[Algorithm, typer.Option(help="With a deterministic or a stochastic policy.")] = Algorithm.NOPG_D,
+    policy: Annotated[PolicyName, typer.Option(help="A network, or a linear function of the state.")] = PolicyName.MLP,
+    updates: Annotated[int, typer.Option(min=1, help="Policy updates.")] = 500,
+    gamma: Annotated[
+        float, typer.Option(help="Discount below 1: how much a reward loses a step; 0.99 looks about 100 steps ahead.")
+    ] = 0.99,
+    learning_rate: Annotated[float, typer.Option(help="Of the policy updates (Adam).")] = 1e-2,
+    initial_states: Annotated[
+        list[str] | None,
+        typer.Option(help="A state where the task starts, like -1,0,0; may be repeated. By default as the data's episodes."),
+    ] = None,
+    state_bandwidth: Annotated[str, typer.Option(help=f"How far a sample's word counts: {_BANDWIDTH}")] = "cross_validation",
+    action_bandwidth: Annotated[str, typer.Option(help=f"The same for actions: {_BANDWIDTH}")] = "cross_validation",
+    next_state_bandwidth: Annotated[str, typer.Option(help=f"The same for next states: {_BANDWIDTH}")] = "cross_validation",
+    state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
+    action_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
+    next_state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
+    n_action_samples: Annotated[int, typer.Option(help="Draws of the action at each state, for nopg_s.")] = 15,
+    n_next_state_samples: Annotated[int, typer.Option(help="Draws of the next state; with 1, its mean.")] = 1,
+    weights: Annotated[
+        Weights, typer.Option(help="The paper's kernel weights, or weights corrected to first order.")
+    ] = Weights.LOCAL_CONSTANT,
+    n_neighbors: Annotated[str, typer.Option(help="Samples considered at each state: a count, auto or all.")] = "auto",
+    seed: Annotated[int, typer.Option(help="The same seed gives the same policy.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Read data in pickles (.pkl, .npy). They can run any program.")
+    ] = False,
+) -> None:
+    """
+    Learn a policy from recorded data. Nothing is tried out on the way: no environment is stepped.
+
+    Example: nopg train grid:20,20,2 --env nopg/Pendulum-v0 --gamma 0.97 -o pendulum.zip
+    """
+    check_output("--output", output, (".zip",))
+    check_output("--output", progress_path(output))
+    transitions = arguments.load_data(data, env, seed, trust=trust)
+    model = _CLASSES[algo](
+        policy.value,
+        None if env is None else arguments.make_env(env),
+        dataset=transitions,
+        gamma=gamma,
+        learning_rate=learning_rate,
+        initial_states=_initial_states(initial_states),
+        state_bandwidth=arguments.bandwidth("--state-bandwidth", state_bandwidth),
+        action_bandwidth=arguments.bandwidth("--action-bandwidth", action_bandwidth),
+        next_state_bandwidth=arguments.bandwidth("--next-state-bandwidth", next_state_bandwidth),
+        state_bandwidth_factor=arguments.number_or_numbers("--state-bandwidth-factor", state_bandwidth_factor),
+        action_bandwidth_factor=arguments.number_or_numbers("--action-bandwidth-factor", action_bandwidth_factor),
+        next_state_bandwidth_factor=arguments.number_or_numbers("--next-state-bandwidth-factor", next_state_bandwidth_factor),
+        n_action_samples=n_action_samples,
+        n_next_state_samples=n_next_state_samples,
+        weights=weights.value,
+        n_neighbors=_neighbors(n_neighbors),
+        seed=seed,
+        device=_device(device),
+    )
+    before = model.estimated_return()
+    _learn(model, updates, output)
+    TrainingRecord(_findable(data), digest(transitions), env, seed).save(output)
+    _show(model, transitions, before, support_along_the_way(model), output)
+
+
+def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    logger = Logger(folder=None, output_formats=[CSVOutputFormat(str(progress_path(output)))])
+    model.set_logger(logger)
+    try:
+        # A bar that nobody watches only fills log files.
+        model.learn(updates, log_interval=max(1, updates // 200), progress_bar=sys.stderr.isatty())
+    finally:
+        logger.close()
+    with replacing(output) as partial:
+        model.save(partial)
+
+
+def _initial_states(given: list[str] | None) -> list[list[float]] | None:
+    if not given:
+        return None
+    return [arguments.numbers("--initial-states", text) for text in given]
+
+
+def _neighbors(text: str) -> Any:
+    if text in ("auto", "all"):
+        return None if text == "all" else "auto"
+    if not text.isdecimal():
+        raise InputError("--n-neighbors", f"{text!r} is no count", "Give a whole number, auto or all")
+    return int(text)
+
+
+def _device(text: str) -> str:
+    if text.partition(":")[0] not in ("cpu", "cuda", "auto"):
+        raise InputError("--device", f"{text!r} is unknown", "Give cpu, cuda or auto")
+    return text
+
+
+def _findable(data: str) -> str:
+    """A file as later commands will find it from elsewhere; a recipe as it is."""
+    return str(pathlib.Path(data).absolute()) if pathlib.Path(data).exists() else data
+
+
+def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportSummary, output: pathlib.Path) -> None:
+    table = Table(show_header=False)
+    table.add_row("data", f"{len(data)} transitions, {data.observation_dim} state and {data.action_dim} action dimensions")
+    table.add_row("predicted return", f"{model.estimated_return():.4g} (before learning {before:.4g}), discounted")
+    table.add_row("samples behind it", support.text())
+    table.add_row("written", f"{output}, {progress_path(output).name}")
+    Console().print(table)

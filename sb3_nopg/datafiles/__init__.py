@@ -1,0 +1,127 @@
+"""Data sets in files: which format a path means, and the readers and writers, one file each."""
+
+import os
+import pathlib
+from importlib import import_module
+from typing import Any
+
+from sb3_nopg.datafiles import flight_log, minari_folder, npz_file, tables
+from sb3_nopg.datafiles.files import one_line
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.errors import InputError
+
+_SUFFIXES = {
+    ".npz": "npz",
+    ".h5": "hdf5",
+    ".hdf5": "hdf5",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pkl": "replay_buffer",
+    ".npy": "object_array",
+    ".journal": "flight_log",
+}
+_MODULES = {
+    "npz": "npz_file",
+    "hdf5": "hdf5_file",
+    "csv": "csv_file",
+    "parquet": "parquet_file",
+    "minari": "minari_folder",
+    "replay_buffer": "replay_pickle",
+    "object_array": "object_array",
+    "flight_log": "flight_log",
+}
+#: names of all formats
+FORMATS = tuple(_MODULES)
+_READ_ONLY = ("object_array", "flight_log")
+_PICKLES = ("replay_buffer", "object_array")
+_OPTIONS = {"csv": (*tables.OPTIONS, "delimiter"), "parquet": tables.OPTIONS}
+
+
+def read_dataset(
+    path: str | os.PathLike[str], format: str | None = None, trust: bool = False, **options: Any
+) -> TransitionDataset:
+    """
+    :param path: file, folder of a Minari data set, or ``minari:ID``
+    :param format: one of `FORMATS`; without it, by the suffix
+    :param trust: whether to read pickles, which may run any program
+    :param options: of tables, see `sb3_nopg.datafiles.tables.Columns`; of CSV also ``delimiter``
+    """
+    try:
+        source, chosen = _source(path, format)
+        unknown = sorted(set(options) - set(_OPTIONS.get(chosen, ())))
+        if unknown:
+            known = ", ".join(_OPTIONS.get(chosen, ())) or "none"
+            raise InputError(unknown[0], f"not an option of the format {chosen}", f"Its options: {known}")
+        if chosen in _PICKLES and not trust:
+            raise InputError(
+                str(path),
+                "a file of this kind can run any program when it is read",
+                "Pass trust=True (--trust) if you know who wrote it",
+            )
+        return TransitionDataset(**_module(chosen).read(source, **options))
+    except PermissionError as error:
+        raise InputError(str(path), f"cannot be read ({one_line(error)})", "Ask its owner for permission") from error
+    except MemoryError as error:
+        raise InputError(str(path), "does not fit into memory", "Split it, or use a computer with more memory") from error
+
+
+def write_dataset(dataset: TransitionDataset, path: str | os.PathLike[str], format: str | None = None) -> pathlib.Path:
+    """
+    :param dataset: the data
+    :param path: file to write; one without a suffix that we know becomes an ``.npz``
+    :param format: one of `FORMATS`; without it, by the suffix
+    :return: the file written
+    """
+    chosen, target = _format_of(path, format), target_of(path, format)
+    if chosen in _READ_ONLY:
+        raise InputError(str(path), f"the format {chosen} is only read, not written", "Save as .npz")
+    _module(chosen).write(dataset, path if chosen == "minari" else target)
+    return target
+
+
+def target_of(path: str | os.PathLike[str], format: str | None = None) -> pathlib.Path:
+    """
+    :param path: that `write_dataset` is given
+    :param format: and the format
+    :return: the file, or the folder of Minari's, that it will write
+    """
+    chosen = _format_of(path, format)
+    if chosen == "minari":
+        return minari_folder.folder_of(path)
+    return npz_file.with_suffix(pathlib.Path(path)) if chosen == "npz" and format is None else pathlib.Path(path)
+
+
+def _module(chosen: str) -> Any:
+    # Only now, because each draws in the packages of its format.
+    return import_module(f"sb3_nopg.datafiles.{_MODULES[chosen]}")
+
+
+def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
+    if format is None:
+        if os.fspath(path).startswith(minari_folder.PREFIX):
+            return "minari"
+        return _SUFFIXES.get(pathlib.Path(path).suffix.lower(), "npz")
+    if format not in FORMATS:
+        raise InputError("format", f"{format!r} is unknown", f"Use one of {', '.join(FORMATS)}")
+    return format
+
+
+def _source(path: str | os.PathLike[str], format: str | None) -> tuple[pathlib.Path, str]:
+    """The file that a path means, and its format."""
+    source, chosen = pathlib.Path(path), _format_of(path, format)
+    if chosen == "minari":
+        return source, chosen
+    if chosen == "npz" and not source.is_file() and npz_file.with_suffix(source).is_file():
+        source = npz_file.with_suffix(source)
+    if not source.exists():
+        if chosen in ("npz", "flight_log") and flight_log.journal_of(source).is_file():
+            return flight_log.journal_of(source), "flight_log"
+        raise FileNotFoundError(f"No data set at {path}")
+    if source.is_dir() and format is None and minari_folder.is_minari(source):
+        return source, "minari"
+    if chosen == "npz" and format is None and flight_log.is_flight_log(source):
+        chosen = "flight_log"
+    if source.is_file():
+        # So that a file nobody may read is told apart from a damaged one, in every format.
+        open(source, "rb").close()
+    return source, chosen
