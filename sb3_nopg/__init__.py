@@ -6,6 +6,7 @@ from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import ExportError, export
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.symmetry import add_mirror_images
 from sb3_nopg.theory import bias_bound_regression, bias_bound_value
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __all__ = [
     "NOPGPolicy",
     "SolverError",
     "TransitionDataset",
+    "add_mirror_images",
     "bias_bound_regression",
     "bias_bound_value",
     "export",

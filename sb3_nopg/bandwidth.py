@@ -2,7 +2,7 @@
 Bandwidths of the Gaussian kernels: standard deviations, in the units of the data.
 
 The paper chooses them in two steps: cross-validation of a density in each dimension on its own, then an empirical factor.
-:func:`select_bandwidths` does both for the three kernels of a data set.
+:func:`select_bandwidths` does both for the three kernels of a data set, or follows another rule.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
+from sb3_nopg.effective_neighbors import effective_neighbors
 from sb3_nopg.errors import InputError
 
 # Cross-validation compares all pairs of samples within parts of a large data set: about 0.1 s a dimension on one core.
@@ -191,11 +192,25 @@ def silverman(samples: np.ndarray, seed: int) -> np.ndarray:
     return scale * np.array([_spread(column) for column in samples.T])
 
 
+def standard_deviation(samples: np.ndarray, seed: int) -> np.ndarray:
+    """
+    As wide as the data: actions are few and far between, and what a narrow kernel finds there is luck.
+
+    :param samples: not constant in any dimension, (n, d)
+    :param seed: unused; rules share one signature
+    :return: bandwidths, (d,)
+    """
+    return samples.std(axis=0)
+
+
 # Rules that look at one kernel's samples only, by name: (n, d) scaled samples without constant dimensions, seed -> (d,).
 MARGINAL_RULES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "cross_validation": cross_validation,
     "silverman": silverman,
+    "standard_deviation": standard_deviation,
 }
+#: looks at states and next states together; see :mod:`sb3_nopg.effective_neighbors`
+EFFECTIVE_NEIGHBORS = "effective_neighbors"
 
 
 def _positive_per_dimension(value: ArrayLike, n_dims: int, field: str) -> np.ndarray:
@@ -228,7 +243,7 @@ def _apply_rule(samples: np.ndarray, rule: str, name: str, seed: int) -> np.ndar
     :return: (d,)
     """
     if rule not in MARGINAL_RULES:
-        known = ", ".join(map(repr, MARGINAL_RULES))
+        known = ", ".join(map(repr, (*MARGINAL_RULES, EFFECTIVE_NEIGHBORS)))
         raise InputError(name, f"there is no rule {rule!r}", f"Choose one of {known}, or give the bandwidth as numbers")
     if len(samples) < 2:
         raise InputError(name, f"a rule cannot choose from {len(samples)} samples", "Give two or more, or a number")
@@ -308,10 +323,48 @@ def select_bandwidths(
     :param seed: of the rules' random choices
     :return: the bandwidths, times their factors
     """
-    # Each kernel is chosen from its own samples. A rule that judges states and actions together, by how well transitions are
-    # predicted, belongs here: it turns the names `state` and `action` into numbers, and the calls below stay as they are.
+    given = (observations, next_observations, seed)
     return Bandwidths(
-        state=select_bandwidth(observations, state, state_factor, name="state_bandwidth", seed=seed),
-        action=select_bandwidth(actions, action, action_factor, name="action_bandwidth", seed=seed),
-        next_state=select_bandwidth(next_observations, next_state, next_state_factor, name="next_state_bandwidth", seed=seed),
+        state=select_bandwidth(
+            observations, _joint_rule(state, "state_bandwidth", *given), state_factor, name="state_bandwidth", seed=seed
+        ),
+        # Beside states chosen so, actions do best with a kernel as wide as they scatter.
+        action=select_bandwidth(
+            actions,
+            "standard_deviation" if _is_joint(action) else action,
+            action_factor,
+            name="action_bandwidth",
+            seed=seed,
+        ),
+        next_state=select_bandwidth(
+            next_observations,
+            _joint_rule(next_state, "next_state_bandwidth", *given),
+            next_state_factor,
+            name="next_state_bandwidth",
+            seed=seed,
+        ),
     )
+
+
+def _is_joint(bandwidth: str | ArrayLike) -> bool:
+    return isinstance(bandwidth, str) and bandwidth == EFFECTIVE_NEIGHBORS
+
+
+def _joint_rule(
+    bandwidth: str | ArrayLike, name: str, observations: np.ndarray, next_observations: np.ndarray, seed: int
+) -> str | ArrayLike:
+    """
+    Numbers in the place of a rule that looks at states and next states together; anything else as it is.
+
+    :param bandwidth: a rule's name or numbers
+    :param name: of the bandwidth, for errors
+    """
+    if not _is_joint(bandwidth):
+        return bandwidth
+    # Constant dimensions and data that no rule can use are treated as by all rules.
+    chosen = _apply_rule(observations, "standard_deviation", name, seed)
+    varying = varies(observations)
+    if varying.any():
+        states, queries = (samples.astype(np.float64)[:, varying] for samples in (observations, next_observations))
+        chosen[varying] = effective_neighbors(states, queries, seed)
+    return chosen

@@ -195,7 +195,7 @@ class Start(_Section):
     """Before the run: the pole hangs still (its angle is set there), then stands within ``upright_rad`` for ``hold_s``."""
 
     upright_rad: Positive = 0.052
-    hold_s: Positive = 0.5
+    hold_s: Positive = 0.3
     still_s: Positive = 1.0
     still_rad_s: Positive = 0.05
     timeout_s: Positive = 120.0

@@ -21,15 +21,19 @@ STEP_S = 1.0 / STEP_HZ
 LONGEST_JUMP_S = 10.0
 
 # A swinging pole is brought to rest, which takes half a minute by itself.
-HAND_WATCHES_S = 1.0
+HAND_WATCHES_S = 0.5
 HAND_STILLS_S = 0.5
 HAND_STEADIES_S = 0.2
 # A pole that has not counted for so long is not swinging.
 SWINGING_S = 0.2
-HAND_WAITS_S = 2.0
-HAND_LIFTS_S = 1.0
+# Longer than the phases that wait for a pole at rest.
+HAND_WAITS_S = 1.5
+HAND_LIFTS_S = 0.7
 HAND_HOLDS_S = 5.0
-HAND_ANGLE_RAD = math.radians(0.5)
+# Nobody holds a pole quite upright, or lets go of it without a push: the operator's start of nopg_envs.
+HAND_ANGLE_RAD = 0.03
+PUSH_RAD_S = 0.2
+PUSH_M_S = 0.15
 # A pole at rest that is not this near to hanging stands.
 HANGING_RAD = 0.05
 # A simulated cart never quite stands: dry friction that grows from zero speed lets it creep at 0.4 mm/s.
@@ -48,10 +52,11 @@ class OperatorHand:
     def __init__(self, seed: int, lifts: bool = True):
         self._generator = np.random.default_rng(seed)
         self._lifts = lifts
-        self._standing_s = self._still_s = self._quiet_s = 0.0
+        self._unpowered_s = self._still_s = self._quiet_s = 0.0
         self._seen_count = 0
         self._held_s = self._moves_s = self._holds_s = 0.0
         self._from_rad = self._to_rad = 0.0
+        self._is_lifting = False
         #: whether the pole is in it
         self.holds = False
 
@@ -68,15 +73,17 @@ class OperatorHand:
         standing = volt == 0.0 and abs(x_dot) < STANDING_M_S
         quiet = pole_count == self._seen_count
         self._seen_count = pole_count
-        self._standing_s = self._standing_s + STEP_S if standing else 0.0
+        self._unpowered_s = self._unpowered_s + STEP_S if volt == 0.0 else 0.0
         self._quiet_s = self._quiet_s + STEP_S if quiet else 0.0
         self._still_s = self._still_s + STEP_S if standing and quiet and abs(from_hanging) < HANGING_RAD else 0.0
         if self._lifts and self._still_s >= HAND_WAITS_S:
             # The pole turns back where it came from, so that nothing winds up.
             upright = theta - from_hanging - math.copysign(math.pi, theta)
             upright += float(self._generator.uniform(-HAND_ANGLE_RAD, HAND_ANGLE_RAD))
+            self._is_lifting = True
             self._take(theta, upright, HAND_LIFTS_S, HAND_HOLDS_S)
-        elif self._standing_s >= HAND_WATCHES_S and self._quiet_s < SWINGING_S:
+        elif self._unpowered_s >= HAND_WATCHES_S and self._quiet_s < SWINGING_S:
+            self._is_lifting = False
             self._take(theta, theta - from_hanging, HAND_STILLS_S, HAND_STEADIES_S)
 
     def _take(self, from_rad: float, to_rad: float, moves_s: float, holds_s: float) -> None:
@@ -92,14 +99,22 @@ class OperatorHand:
         """
         self._held_s += STEP_S
         if self._held_s >= self._moves_s + self._holds_s:
-            self.let_go()
+            return self.let_go(state)
         phase = math.pi * min(self._held_s / self._moves_s, 1.0)
         way = self._to_rad - self._from_rad
         theta = self._from_rad + way * (1.0 - math.cos(phase)) / 2.0
         return state[0], theta, 0.0, way * math.sin(phase) / 2.0 * math.pi / self._moves_s if phase < math.pi else 0.0
 
-    def let_go(self) -> None:
-        self.holds, self._standing_s, self._still_s = False, 0.0, 0.0
+    def let_go(self, state: State) -> State:
+        """
+        :param state: of the cart
+        :return: after the hand has left; a pole that was lifted is pushed a little
+        """
+        self.holds, self._unpowered_s, self._still_s = False, 0.0, 0.0
+        if not self._is_lifting:
+            return state
+        x_dot, theta_dot = self._generator.uniform(-1.0, 1.0, size=2) * (PUSH_M_S, PUSH_RAD_S)
+        return state[0], state[1], float(x_dot), float(theta_dot)
 
 
 class SimulatedCart:
@@ -198,7 +213,7 @@ class SimulatedCart:
         self._changed_s = into_step_s
         self.voltage = min(max(float(volt), -limit), limit)
         if self._hand is not None and self.voltage != 0.0 and self._hand.holds:
-            self._hand.let_go()
+            self._simulator.state = self._hand.let_go(self._simulator.state)
         return self.voltage
 
     def advance_to(self, time_s: float) -> None:
