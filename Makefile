@@ -6,7 +6,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    train a controller from a fixed data set and draw what it is predicted to do"
+	@echo "make demo    record a simulated cart-pole, learn to balance it, and run the policy on it"
 	@echo "make test    run the tests"
 	@echo "make lint    check style and the import contracts"
 	@echo "make type    check types"
@@ -19,7 +19,7 @@ help:
 	@touch $@
 
 demo: .venv/installed
-	$(BIN)/python examples/pendulum_grid.py
+	$(BIN)/nopg demo
 
 test: .venv/installed
 	$(BIN)/coverage run -m pytest
@@ -41,6 +41,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/update_time.py
 	$(BIN)/python benchmarks/bandwidth_time.py
 	$(BIN)/python benchmarks/env_speed.py
+	$(BIN)/python benchmarks/control_loop.py
 
 clean:
 	rm -rf .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs

@@ -1,6 +1,7 @@
 """``nopg``: from recorded data to a controller, on one command line."""
 
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -65,14 +66,25 @@ def collect(context: typer.Context) -> None:
     _pass_on("collect", context)
 
 
+@app.command("demo", context_settings=_PASSED_ON)
+def demo(context: typer.Context) -> None:
+    """Record a simulated rig, learn to balance its pole, and run the policy on it, in a minute or two."""
+    program = typer.Typer(rich_markup_mode=None, add_completion=False)
+    program.command(epilog=EXIT_CODES)(_robot_part("sb3_nopg.cli.demo").demo)
+    program(context.args, prog_name="nopg demo")
+
+
 @one_line_errors
-def _pass_on(name: str, context: typer.Context) -> None:
+def _robot_part(name: str) -> ModuleType:
     try:
         # Only now: the rig's packages are an extra, and nothing else needs them.
-        program = import_module(f"nopg_robot.{name}").app
+        return import_module(name)
     except ImportError as error:
         raise InputError(name, f"the rig's packages are missing ({error})", 'pip install "sb3-nopg[robot]"') from error
-    program(context.args, prog_name=f"nopg {name}")
+
+
+def _pass_on(name: str, context: typer.Context) -> None:
+    _robot_part(f"nopg_robot.{name}").app(context.args, prog_name=f"nopg {name}")
 
 
 def main() -> None:
