@@ -60,7 +60,7 @@ def collect_command(
             )
         console = Console(soft_wrap=True)
         show(summary, console)
-        console.print(f"Flight log: {path}", markup=False)
+        console.print(f"Flight log: {command_line.written_log(path)}", markup=False)
         return command_line.exit_code(summary)
 
     raise typer.Exit(command_line.run(command))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nopg_robot.deployment import describe, not_connected
+from nopg_robot.deployment import check_choices, describe, not_connected, seal
 from nopg_robot.display import NullDisplay
 from nopg_robot.errors import PhaseError, PlantError
 from nopg_robot.flight import FlightRecorder
@@ -52,8 +52,7 @@ class CollectOptions:
         room_m = rig.limits.rail_length_m / 2.0 - rig.limits.rail_margin_m
         if not 0 <= self.spread_m < room_m:
             raise ValueError(f"spread_m: must be at least 0 and below {room_m:g} m, where the rail's margin begins")
-        if self.pole not in ("upright", "hanging"):
-            raise ValueError(f"pole: unknown {self.pole!r}; known are upright and hanging")
+        check_choices(self.plant, self.pole)
 
 
 def collect(
@@ -90,7 +89,7 @@ def collect(
             with Session(connected, recorder, display or NullDisplay(), stop or StopRequest()) as session:
                 on_connect(connected)
                 summary = _episodes(session, behaviour, options, on_episode)
-        recorder.close(summary.as_dict())
+        seal(recorder, summary)
     return summary
 
 

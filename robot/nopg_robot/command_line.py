@@ -11,6 +11,7 @@ from rich.console import Console
 
 from nopg_robot.display import LiveDisplay, PlainDisplay, banner
 from nopg_robot.errors import PolicyError, RecorderError, RobotError
+from nopg_robot.flight_journal import journal_path
 from nopg_robot.plants import Rig, simulated_twin
 from nopg_robot.rig_file import Limits, RigFile
 from nopg_robot.safety import Reason
@@ -43,7 +44,7 @@ def exit_code(summary: RunSummary) -> ExitCode:
         return ExitCode.OPERATOR
     if summary.phase == "connect":
         return ExitCode.NO_CONNECTION
-    return ExitCode.SAFETY_STOP if summary.phase == "run" else ExitCode.PHASE_FAILED
+    return ExitCode.SAFETY_STOP if summary.phase in ("run", "collect") else ExitCode.PHASE_FAILED
 
 
 def log_path(asked: Path | None, kind: str) -> Path:
@@ -54,6 +55,14 @@ def log_path(asked: Path | None, kind: str) -> Path:
     if asked is not None:
         return asked
     return Path("flights") / f"{kind}_{datetime.datetime.now().strftime('%Y%m%d_%H%M%S')}.npz"
+
+
+def written_log(path: Path) -> Path:
+    """
+    :param path: of a log
+    :return: the same, or its journal if it could not be sealed
+    """
+    return path if path.exists() else journal_path(path)
 
 
 def rig_named(name: str, *, fast: bool, lifts_pole: bool = True) -> RigFile:

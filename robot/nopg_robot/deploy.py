@@ -1,5 +1,6 @@
 """``nopg-deploy``: run an exported policy on a rig."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -63,12 +64,23 @@ def deploy_command(
                 on_connect=command_line.announce,
             )
         show(summary, console)
-        console.print(f"Flight log: {path}", markup=False)
+        console.print(f"Flight log: {command_line.written_log(path)}", markup=False)
         if plot and summary.phase != "connect":
-            console.print(f"Picture: {plot_flight(path)}", markup=False)
+            draw(path, console)
         return command_line.exit_code(summary)
 
     raise typer.Exit(command_line.run(command))
+
+
+def draw(path: Path, console: Console) -> None:
+    """
+    :param path: of a log
+    :param console: to say where the picture is, or why there is none: how the run ended has nothing to do with it
+    """
+    try:
+        console.print(f"Picture: {plot_flight(path)}", markup=False)
+    except (OSError, ValueError) as error:
+        console.print(f"No picture: {error}", style="yellow", markup=False)
 
 
 def show(summary: RunSummary, console: Console) -> None:
@@ -84,8 +96,11 @@ def show(summary: RunSummary, console: Console) -> None:
     )
     table = Table(show_header=False)
     table.add_row("policy ran for", f"{summary.seconds:.2f} s" + (" (simulated)" if summary.simulated else ""))
-    table.add_row("mean cos θ", f"{summary.mean_reward:.4f}")
-    table.add_row("rail measured", f"{1e3 * summary.span_m:.1f} mm")
+    # What a run did not come to is not a number.
+    if math.isfinite(summary.mean_reward):
+        table.add_row("mean cos θ", f"{summary.mean_reward:.4f}")
+    if math.isfinite(summary.span_m):
+        table.add_row("rail measured", f"{1e3 * summary.span_m:.1f} mm")
     timing = summary.timing
     if "late_p99_ms" in timing:
         table.add_row("cycles, missed", f"{timing['cycles']}, {timing['misses']}")

@@ -1,5 +1,6 @@
 """A whole run on a rig, from connecting to the summary, for programs; ``nopg-deploy`` is this with a command line."""
 
+import logging
 import math
 import platform
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nopg_robot.display import NullDisplay
-from nopg_robot.errors import PhaseError, PlantError, PolicyError
+from nopg_robot.errors import PhaseError, PlantError, PolicyError, RecorderError
 from nopg_robot.flight import FlightRecorder
 from nopg_robot.loop import SafetyStop, ShowsSnapshots
 from nopg_robot.observation import DataRange, Observer
@@ -20,6 +21,8 @@ from nopg_robot.rig_file import RigFile
 from nopg_robot.safety import Checks, Intervention, Reason
 from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize
 from nopg_robot.stop import StopRequest
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,7 @@ class RunOptions:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        if self.pole not in ("upright", "hanging"):
-            raise ValueError(f"pole: unknown {self.pole!r}; known are upright and hanging")
+        check_choices(self.plant, self.pole)
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"seconds: must be positive, got {self.seconds}")
 
@@ -80,8 +82,16 @@ def deploy(
             with Session(connected, recorder, display or NullDisplay(), stop or StopRequest()) as session:
                 on_connect(connected)
                 summary = _sequence(session, policy, metadata, options)
-        recorder.close(summary.as_dict())
+        seal(recorder, summary)
     return summary
+
+
+def check_choices(plant: str, pole: str) -> None:
+    """Before there is a log of a run that nobody can make."""
+    if plant not in ("rig", "auto", "simulated"):
+        raise ValueError(f"plant: unknown {plant!r}; known are rig, auto and simulated")
+    if pole not in ("upright", "hanging"):
+        raise ValueError(f"pole: unknown {pole!r}; known are upright and hanging")
 
 
 def _sequence(session: Session, policy: Policy, metadata: PolicyMetadata, options: RunOptions) -> RunSummary:
@@ -122,6 +132,19 @@ def _run(session: Session, policy: Policy, metadata: PolicyMetadata, seconds: fl
         fault=fault,
         rewards=episode.rewards,
     )
+
+
+def seal(recorder: FlightRecorder, summary: RunSummary) -> None:
+    """
+    :param recorder: that has nothing more to record
+    :param summary: of the run; that of one which did not finish is not lost over a log that cannot be written
+    """
+    try:
+        recorder.close(summary.as_dict())
+    except RecorderError as error:
+        if summary.outcome == "finished":
+            raise
+        _log.error("%s", error)
 
 
 def not_connected(recorder: FlightRecorder, error: BaseException) -> RunSummary:

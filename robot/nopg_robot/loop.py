@@ -67,7 +67,7 @@ class ControlLoop:
         self._recorder, self._display, self._stop = recorder, display, stop
         self.phase, self._message, self._announced = "connect", "", set[tuple[str, Reason]]()
         self._deadline_s = self.clock.now_s()
-        self._cycles_since_action, self._asked = 0, 0.0
+        self._asked: Any = 0.0
         self._motor_is_off = False
         self._policy_error: str | None = None
         self._outside_data: str | None = None
@@ -102,7 +102,7 @@ class ControlLoop:
         """
         self.phase, self._message = phase, message
         self.supervisor.begin(checks)
-        self._cycles_since_action = 0
+        self._outside_data = None
 
     def motor_off(self) -> None:
         """From now on nothing is applied, whatever is asked: a dry run."""
@@ -205,7 +205,8 @@ class ControlLoop:
             self.supervisor.latch(Reason.DEADLINE, f"the policy took {1e3 * (now_s - begin_s):.0f} ms to answer", now_s)
         return self.supervisor.decide(
             Situation(
-                time_s=now_s,
+                # Of the state, not of the decision: what moved while a policy was slow did not jump.
+                time_s=reading.time_s,
                 state=state,
                 raw=(reading.cart, reading.pole),
                 reading_age_s=now_s - reading.time_s,

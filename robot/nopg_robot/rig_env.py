@@ -115,18 +115,24 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
         """Zero volts, disconnect, seal the log."""
         session, self._session, self._n_steps = self._session, None, None
         if session is not None:
-            session.__exit__(None, None, None)
-            session.recorder.close(summarize(session, "finished", "closed", phase="run").as_dict())
+            try:
+                session.__exit__(None, None, None)
+            finally:
+                session.recorder.close(summarize(session, "finished", "closed", phase="run").as_dict())
 
     def _connected(self) -> Session:
         if self._session is None:
             recorder = FlightRecorder(self._log, describe(self._file))
-            rig = open_rig(self._file, self._plant, require_hardware=self._require_hardware)
+            try:
+                rig = open_rig(self._file, self._plant, require_hardware=self._require_hardware)
+            except BaseException as error:
+                recorder.close({"error": str(error)})
+                raise
             self._session = Session(rig, recorder, self._display, self._stop)
             self._session.__enter__()
             try:
                 self._session.prepare()
-            except RobotError:
+            except BaseException:
                 self.close()
                 raise
         return self._session
