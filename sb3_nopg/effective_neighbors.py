@@ -30,7 +30,7 @@ def effective_neighbors(samples: np.ndarray, queries: np.ndarray, seed: int, tar
     chosen = np.random.default_rng(seed).permutation(len(queries))[:_N_QUERIES]
     n_neighbors = min(len(samples), _N_NEIGHBORS)
     distance, _ = cKDTree(samples / deviation).query(queries[chosen] / deviation, k=n_neighbors)
-    squared = np.square(distance.reshape(len(chosen), n_neighbors))
+    squared = np.square(np.reshape(distance, (len(chosen), n_neighbors)))
     excess = squared - squared[:, :1]
 
     def sharing(scale: float) -> float:

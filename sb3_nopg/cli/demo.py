@@ -6,7 +6,7 @@ from typing import Annotated
 
 import gymnasium as gym
 import typer
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 import nopg_envs  # noqa: F401 - makes the environments known
 from nopg_robot.collect import behaviour_named, with_angle_limit
