@@ -1,5 +1,6 @@
 """The demonstration, small: everything it promises to leave behind is there."""
 
+import pytest
 from typer.testing import CliRunner
 
 from nopg_robot.flight_log import read_flight
@@ -7,6 +8,7 @@ from sb3_nopg.cli import demo as module
 from sb3_nopg.cli.main import app
 
 
+@pytest.mark.filterwarnings("ignore:rich is experimental")
 def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypatch):
     # In simulated time, which the demo spends in real time to be looked at.
     run = module.deploy_app
