@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint type format bench clean
+.PHONY: help demo test lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make lint    check style and the import contracts"
 	@echo "make type    check types"
 	@echo "make format  format the code"
+	@echo "make docs    build the documentation"
 	@echo "make bench   measure speed and rewrite benchmarks/results"
 
 .venv/installed: pyproject.toml constraints.txt
@@ -42,6 +43,11 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/bandwidth_time.py
 	$(BIN)/python benchmarks/env_speed.py
 	$(BIN)/python benchmarks/control_loop.py
+	$(BIN)/python benchmarks/pendulum_returns.py
+
+docs: .venv/installed
+	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf docs/_build .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs

@@ -202,7 +202,8 @@ def test_faults_are_found_and_nothing_is_found_just_inside_the_limit(case: str):
 
 
 def test_every_reason_can_be_provoked():
-    from_outside = {Reason.TIME_LIMIT, Reason.PLANT}
+    # The time limit has a test of its own.
+    from_outside = {Reason.PLANT, Reason.TIME_LIMIT}
     without_fault = {Reason.VOLTAGE, Reason.SLEW, Reason.RAIL_BRAKE}
     assert {reason for reason, _, _ in FAULTS.values()} == set(Reason) - from_outside - without_fault
 
@@ -238,6 +239,18 @@ def test_the_first_fault_wins_and_latches_for_ever():
     guard.begin(Checks(rail=False, angle=False, frozen=False))
     assert guard.decide(CALM).volt == 0.0
     assert guard.latch(Reason.PLANT, "cable pulled", 9.0).reason is Reason.ANGLE
+
+
+def test_a_phase_that_takes_too_long_is_cut_and_another_phase_has_its_own_time():
+    guard = supervisor(max_seconds=0.1)
+    inside = [CALM] * 51
+    assert follow(guard, *inside)[-1].fault is None
+    guard.begin(Checks())
+    assert follow(guard, *inside)[-1].fault is None
+    last = guard.decide(dataclasses.replace(CALM, time_s=0.102))
+    assert last.fault is not None
+    assert last.fault.reason is Reason.TIME_LIMIT
+    assert last.volt == 0.0
 
 
 @pytest.mark.parametrize("reason", [Reason.PLANT, Reason.TIME_LIMIT])

@@ -119,6 +119,7 @@ class SafetySupervisor:
         """
         limits = self._limits
         self._checks = checks
+        self._phase_began_s: float | None = None
         self._limit_volt = min(limits.voltage_volt, math.inf if checks.voltage_volt is None else checks.voltage_volt)
         self._search: list[Check] = [check_requests, SensorCheck(limits), JumpCheck(limits)]
         if checks.frozen:
@@ -151,6 +152,11 @@ class SafetySupervisor:
         """
         if self._fault is not None:
             return Decision(0.0, (), self._fault)
+        if self._phase_began_s is None:
+            self._phase_began_s = situation.time_s
+        elif situation.time_s - self._phase_began_s > self._limits.max_seconds:
+            message = f"{self._limits.max_seconds:g} s in one phase are enough"
+            return self._cut(Reason.TIME_LIMIT, message, situation.time_s)
         for check in self._search:
             problem = check(situation, self._volt)
             if problem is not None:

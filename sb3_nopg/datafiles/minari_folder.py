@@ -183,7 +183,7 @@ def write(dataset: TransitionDataset, path: str | os.PathLike[str]) -> None:
         raise InputError(str(path), "is there already", "Minari data sets are never overwritten; choose another version")
     target.parent.mkdir(parents=True, exist_ok=True)
     # Built out of sight and moved when whole. `create_dataset_from_buffers` can only write to its final place.
-    partial = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent))
+    partial = pathlib.Path(tempfile.mkdtemp(prefix=".partial-", dir=target.parent.absolute()))
     try:
         observation_space, action_space = _spaces(dataset)
         (partial / "new").mkdir()
