@@ -35,7 +35,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "port": "TCP port",
         "doubles": "numbers in a packet: 2 (x, θ) or 4 (with velocities)",
         "connect_timeout_s": "no connection after this time, s",
-        "read_timeout_s": "longest wait for a packet, s",
+        "read_timeout_s": "longest wait for a packet, s; below `timing.watchdog_s`",
         "watchdog_s": (
             "how long the model keeps a voltage without a new command, s; `null`: for ever, which is said in red at "
             "every start. The program cannot set it, only the model can"
@@ -57,7 +57,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "port": "such as `/dev/ttyACM0` or `COM3`",
         "baud": "of the line",
         "connect_timeout_s": "no connection after this time, s",
-        "read_timeout_s": "longest wait for an answer, s; asked again at half of it",
+        "read_timeout_s": "longest wait for an answer, s; asked again at half of it; below `timing.watchdog_s`",
         "watchdog_s": "the board goes to 0 V by itself after this time without a command, s",
     },
     "Sensors": {
@@ -85,9 +85,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "pole_speed_rad_s": "the run is cut above, rad/s",
         "stale_s": "the run is cut when no new reading came for so long, s; at least two sample periods",
         "frozen_s": "the run is cut when an encoder that should count has not for so long, s",
-        "frozen_volt": "the cart should count under this voltage, V",
+        "frozen_volt": "the cart should count under this voltage, V; at most `voltage_volt`",
         "frozen_travel_m": "the pole should count while the cart moves by this, m",
-        "jump_m": "the run is cut when x moves by more in one cycle, m",
+        "jump_m": "the run is cut when x moves by more in one cycle, m; at most a fifth of the rail",
         "jump_rad": "the run is cut when θ moves by more in one cycle, rad",
         "outside_data": "what happens in states that the training data did not cover",
         "outside_data_margin": "how far outside of the data's range a state may lie, as a share of the range",
@@ -99,21 +99,23 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Timing": {
         "miss_s": "a cycle that begins later than this after its time is a miss, s",
-        "max_misses": "more misses than this within a second cut the run",
+        "max_misses": "more misses than this within a second cut the run; below `rates.sample_hz`",
         "watchdog_s": (
             "a guard beside the loop writes 0 V when the loop has not written for so long, s; `null`: one control period"
         ),
     },
     "SelfTest": {
         "voltage_volt": _PHASE_VOLT,
-        "push_s": "length of each push, s",
+        "push_s": "length of each push, s; below `timeout_s`",
         "min_travel_m": "the cart must move by this in one direction at least, m",
         "timeout_s": _TIME_LIMIT,
     },
     "Homing": {
         "voltage_volt": _PHASE_VOLT,
         "still_s": "a cart that has not moved for so long stands at a stop, s",
-        "span_tolerance_m": "largest difference between the measured travel and `limits.rail_length_m`, m",
+        "span_tolerance_m": (
+            "largest difference between the measured travel and `limits.rail_length_m`, m; below `limits.rail_margin_m`"
+        ),
         "timeout_s": _TIME_LIMIT,
     },
     "Centring": {
