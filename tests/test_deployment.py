@@ -3,19 +3,26 @@
 import math
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
 
-from nopg_robot import deployment
+from nopg_robot import command_line, deployment
 from nopg_robot.deployment import RunOptions, check_policy, deploy
-from nopg_robot.errors import PlantError, PolicyError, RecorderError
+from nopg_robot.display import NullDisplay
+from nopg_robot.errors import DefectError, PlantError, PolicyError, RecorderError
+from nopg_robot.flight import FlightRecorder
 from nopg_robot.flight_log import read_flight
+from nopg_robot.loop import SafetyStop
 from nopg_robot.plants import Rig, open_rig, simulated_twin
 from nopg_robot.plants.simulated import SimulatedPlant
 from nopg_robot.rig_file import RigFile
+from nopg_robot.safety import Checks, Reason
+from nopg_robot.session import Session
 from nopg_robot.simulated_cart import SimulatedCart
 from nopg_robot.stop import StopRequest
+from nopg_robot.watchdog import GuardedPlant
 from rigs import balance, changed, fast_rig, metadata
 
 
@@ -203,13 +210,23 @@ def test_the_operator_stops_in_every_phase(tmp_path, phase):
     assert_cut(log, cart)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP])
 def test_signals_stop_in_order(tmp_path, number):
     saboteur = Saboteur("run", lambda s: os.kill(os.getpid(), number))
     with saboteur.stop:
         summary, log, cart = run(tmp_path, saboteur=saboteur)
     assert summary.fault.reason.value == "operator"
     assert_cut(log, cart)
+
+
+def test_nohup_is_respected(monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_signal_interrupts_at_once(tmp_path):
@@ -386,3 +403,117 @@ def test_a_cart_that_starts_anywhere(tmp_path, monkeypatch, x):
     summary, _, _ = run(tmp_path)
     assert summary.outcome == "finished", summary.reason
     assert summary.span_m == pytest.approx(0.814, abs=1e-3)
+
+
+def test_a_display_that_fails_is_switched_off_and_the_run_goes_on(tmp_path, caplog):
+    class BrokenPipe:
+        calls = 0
+
+        def update(self, snapshot):
+            self.calls += 1
+            raise SystemExit(1)
+
+    display = BrokenPipe()
+    summary = deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions(seconds=1.0), display=display)
+    assert summary.outcome == "finished"
+    assert display.calls == 1
+    assert "switched off" in caplog.text
+
+
+def test_a_rig_that_cannot_be_closed_does_not_lose_the_summary(tmp_path, monkeypatch):
+    monkeypatch.setattr(SimulatedPlant, "close", fail_to_close)
+    summary, log, _ = run(tmp_path)
+    assert summary.outcome == "stopped"
+    assert summary.seconds == pytest.approx(1.0)
+    assert "SWITCH THE AMPLIFIER OFF" in summary.reason
+    assert "does not answer" in log.summary["reason"]
+
+
+def fail_to_close(self):
+    raise PlantError("the card does not answer")
+
+
+def test_a_defect_is_told_apart_from_everything_else(tmp_path, monkeypatch):
+    def defect(session, *args):
+        session.loop.begin("run", "", Checks(rail=False, angle=False, frozen=False))
+        session.loop.cycle(lambda state: 1.0, acts=True)
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(deployment, "_sequence", defect)
+    connected = []
+    with pytest.raises(DefectError, match="ZeroDivisionError"):
+        deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions(), on_connect=connected.append)
+    assert connected[0].plant.cart.voltage == 0.0
+    assert command_line.run(raise_defect) == 70
+
+
+def raise_defect():
+    raise DefectError("division by zero")
+
+
+def test_a_fault_that_is_no_end_of_an_episode_forbids_another(tmp_path):
+    rig = fast_rig()
+    recorder = FlightRecorder(tmp_path / "flight.npz", {})
+    with recorder, Session(open_rig(rig), recorder, NullDisplay(), StopRequest()) as session:
+        session.loop.supervisor.latch(Reason.ANGLE, "fell", 0.0)
+        session.loop.begin_episode()
+        session.loop.supervisor.latch(Reason.JUMP, "jumped", 0.0)
+        with pytest.raises(SafetyStop, match="jumped"):
+            session.loop.begin_episode()
+        recorder.close({})
+
+
+def test_a_jump_while_the_cart_rolls_out_is_no_finished_run(tmp_path):
+    saboteur = Saboteur("stop", lambda s: setattr(s.cart, "count_jump", 4000))
+    summary, _, _ = run(tmp_path, saboteur=saboteur)
+    assert summary.outcome == "stopped"
+    assert summary.fault.reason.value == "jump"
+
+
+def test_a_plant_is_closed_although_it_never_came_to_a_session(tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(deployment, "Session", lambda *args: 1 / 0)
+    monkeypatch.setattr(SimulatedPlant, "close", lambda self: closed.append(self))
+    with pytest.raises(DefectError, match="ZeroDivisionError"):
+        deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions())
+    assert closed
+
+
+class Stubborn(SimulatedPlant):
+    """Refuses to be cut, at first."""
+
+    refusals = 0
+
+    def write(self, volt):
+        if volt == 0.0 and self.refusals > 0:
+            self.refusals -= 1
+            raise (PlantError if self.refusals else RuntimeError)("not now")
+        return super().write(volt)
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_the_guard_tries_until_the_motor_is_off(refusals):
+    rig = changed(fast_rig(), connection={"real_time": True})
+    plant = Stubborn(rig.connection, rig.sensors)
+    plant.open()
+    with GuardedPlant(plant, 0.05) as guarded:
+        guarded.write(2.0)
+        plant.refusals = refusals
+        deadline = time.perf_counter() + 5.0
+        while plant.cart.voltage != 0.0 and time.perf_counter() < deadline:
+            time.sleep(0.01)
+        assert plant.cart.voltage == 0.0
+        assert "has not written" in guarded.tripped
+        assert guarded.write(2.0) == 0.0
+
+
+def test_a_loop_that_wakes_up_before_the_guard_does_not_drive_on():
+    rig = changed(fast_rig(), connection={"real_time": True})
+    plant = SimulatedPlant(rig.connection, rig.sensors)
+    plant.open()
+    # Not entered: there is no guard thread that could come first.
+    guarded = GuardedPlant(plant, 0.05)
+    assert guarded.write(2.0) == 2.0
+    time.sleep(0.1)
+    assert guarded.write(2.0) == 0.0
+    assert guarded.tripped

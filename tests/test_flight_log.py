@@ -24,8 +24,8 @@ RIG = CartPoleParameters()
 STILL = Sample(0.0, "run", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0)
 
 
-def flight(path, samples, ends=()):
-    with FlightRecorder(path, {}) as recorder:
+def flight(path, samples, ends=(), header=None):
+    with FlightRecorder(path, header or {}) as recorder:
         for sample in samples:
             recorder.record(sample)
         for end in ends:
@@ -129,6 +129,17 @@ def test_period_that_the_loop_was_held_up_in_is_left_out(tmp_path):
 def test_mean_of_the_largest_voltage_is_the_largest_voltage(tmp_path):
     samples = [replace(sample, applied_volt=4.9 if number < 20 else 5.0) for number, sample in enumerate(counted(401))]
     assert flight(tmp_path / "run.npz", samples).transitions()["actions"].max() == 5.0
+
+
+def test_dry_run_is_no_training_data(tmp_path):
+    dry = flight(tmp_path / "dry.npz", counted(31), header={"options": {"dry_run": True}})
+    with pytest.raises(FlightLogError, match=r"dry\.npz: options\.dry_run is true"):
+        dry.transitions()
+    # It is a log as any other for those who look at it.
+    assert len(dry.of_phase("run")) == 31
+    for number, options in enumerate(({"dry_run": False}, {}, None)):
+        found = flight(tmp_path / f"{number}.npz", counted(31), header={"options": options}).transitions()
+        assert len(found["rewards"]) == 3
 
 
 def test_log_without_a_run_has_no_transitions(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -13,6 +14,7 @@ from nopg_robot.errors import PolicyError
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+from nopg_robot import policy as policy_module  # noqa: E402
 from nopg_robot.policy import OnnxPolicy  # noqa: E402
 
 WEIGHT = np.array([[1.0, 2.0, -1.0], [0.5, 0.0, 4.0]], dtype=np.float32)
@@ -190,6 +192,71 @@ def test_missing_package_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(PolicyError, match="pip install onnxruntime"):
         OnnxPolicy(path)
+
+
+def endless(path):
+    """The description of a policy, and a loop that nothing ends."""
+    helper, kind = onnx.helper, onnx.TensorProto
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["goes_on"], ["still"]), helper.make_node("Add", ["before", "before"], ["after"])],
+        "body",
+        [value("number", kind.INT64, []), value("goes_on", kind.BOOL, []), value("before", kind.FLOAT, (1, 2))],
+        [value("still", kind.BOOL, []), value("after", kind.FLOAT, (1, 2))],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["observation", "weight"], ["start"]),
+            helper.make_node("Loop", ["times", "yes", "start"], ["action"], body=body),
+        ],
+        "policy",
+        [value("observation", kind.FLOAT, (1, 3))],
+        [value("action", kind.FLOAT, (1, 2))],
+        [
+            onnx.numpy_helper.from_array(WEIGHT.T, "weight"),
+            onnx.numpy_helper.from_array(np.array(2**62), "times"),
+            onnx.numpy_helper.from_array(np.array(True), "yes"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {name: json.dumps(value) for name, value in DESCRIPTION.items()})
+    onnx.save(model, path)
+    return path
+
+
+def test_endless_network_is_refused_and_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(policy_module, "FIRST_CALL_S", 0.3)
+    policy = OnnxPolicy(endless(tmp_path / "policy.onnx"))
+    with pytest.raises(PolicyError, match=r"policy\.onnx: no action after 0\.3 s"):
+        policy.warm_up()
+    assert "first call of the policy" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_slow_network_is_refused(path, monkeypatch):
+    policy = OnnxPolicy(path)
+    times_s = iter([0.0, 0.5, 1.0, 2.1])
+    monkeypatch.setattr(policy_module.time, "perf_counter", lambda: next(times_s))
+    with pytest.raises(PolicyError, match=r"policy\.onnx: one action took 1\.1 s"):
+        policy.warm_up()
+
+
+def test_network_that_cannot_be_run_is_refused(path, monkeypatch):
+    policy = OnnxPolicy(path)
+
+    def fail(*arguments):
+        raise RuntimeError("bad node")
+
+    monkeypatch.setattr(policy, "_run", fail)
+    with pytest.raises(PolicyError, match=r"policy\.onnx: .*bad node"):
+        policy.warm_up()
+
+
+def test_huge_file_is_refused_unread(tmp_path):
+    path = tmp_path / "policy.onnx"
+    with path.open("wb") as stream:
+        # Takes no room on the disk.
+        stream.truncate(65 * 2**20)
+    assert_refused(path, "65 MiB", "64 MiB")
 
 
 def test_needs_neither_torch_nor_onnx_and_says_nothing(path):

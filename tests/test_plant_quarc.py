@@ -587,7 +587,7 @@ def test_faults_need_a_model_that_runs(monkeypatch: pytest.MonkeyPatch):
 
 
 def begin(*arguments: str) -> tuple[subprocess.Popen, dict]:
-    """The command, and the section of a rig file that it prints."""
+    """The command, and the sections of a rig file that it prints."""
     command = [sys.executable, "-m", "nopg_robot.virtual_rig", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -595,8 +595,14 @@ def begin(*arguments: str) -> tuple[subprocess.Popen, dict]:
     while not lines or not lines[-1].startswith("and run: nopg-deploy"):
         lines.append(process.stdout.readline())
         assert lines[-1], "ended early"
-    section = [line for line in lines if line.startswith((" ", "connection:"))]
-    return process, yaml.safe_load("".join(section))
+    # Between what it says before and after.
+    return process, yaml.safe_load("".join(lines[1:-1]))
+
+
+def assert_as_patient_as_the_simulated_rig(rig: RigFile) -> None:
+    """It runs on a desktop, which pauses."""
+    assert rig.timing == RigFile.load("simulated").timing
+    assert (rig.limits.stale_s, rig.connection.read_timeout_s) == (0.25, 0.1)
 
 
 def end_by_ctrl_c(process: subprocess.Popen) -> None:
@@ -606,12 +612,13 @@ def end_by_ctrl_c(process: subprocess.Popen) -> None:
 
 
 def test_the_tcp_command_prints_how_to_connect_and_that_is_true():
-    process, section = begin("tcp", "--port", "0", "--doubles", "4", "--watchdog-s", "none")
+    process, sections = begin("tcp", "--port", "0", "--doubles", "4", "--watchdog-s", "none")
     try:
         shipped = yaml.safe_load(RigFile.load("quanser_ip02_quarc").to_yaml())
-        rig = RigFile.from_dict({**shipped, **section})
+        rig = RigFile.from_dict({**shipped, **sections})
         assert isinstance(rig.connection, QuarcConnection)
         assert rig.connection.watchdog_s is None
+        assert_as_patient_as_the_simulated_rig(rig)
         with QuarcPlant(rig.connection.model_copy(update={"read_timeout_s": 1.0})) as plant:
             assert plant.read().velocities is not None
             plant.write(0.5)

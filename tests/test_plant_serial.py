@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from nopg_robot import protocol
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.serial_board import SerialPlant
 from nopg_robot.protocol import Configure, Drive, Flag, Frame, Hello, Message, Poll, State, Stop
-from nopg_robot.rig_file import SerialConnection
+from nopg_robot.rig_file import RigFile, SerialConnection
 from nopg_robot.simulated_cart import SimulatedCart
 from nopg_robot.virtual_rig.serial_board import Firmware, VirtualSerialBoard
 
@@ -411,20 +412,28 @@ class TestProcesses:
         with SerialPlant(connection(board.port, watchdog_s=1.0)) as plant:
             drive(plant, 5)
 
-    def test_a_board_in_another_process(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+    def test_a_board_in_another_process(self, end: signal.Signals, tmp_path: Path) -> None:
         link = tmp_path / "board"
         process = subprocess.Popen(
             [sys.executable, "-m", "nopg_robot.virtual_rig", "serial", "--link", str(link)], stdout=subprocess.PIPE, text=True
         )
         try:
             assert process.stdout is not None
-            while "nopg-deploy" not in process.stdout.readline():
+            lines = [process.stdout.readline()]
+            while "nopg-deploy" not in lines[-1]:
                 assert process.poll() is None
+                lines.append(process.stdout.readline())
+            shipped = yaml.safe_load(RigFile.load("serial_board").to_yaml())
+            rig = RigFile.from_dict({**shipped, **yaml.safe_load("".join(lines[1:-1]))})
+            assert isinstance(rig.connection, SerialConnection)
+            assert (rig.connection.port, rig.timing) == (str(link), RigFile.load("simulated").timing)
+            assert (rig.connection.read_timeout_s, rig.connection.watchdog_s, rig.limits.stale_s) == (0.1, 0.25, 0.25)
             with SerialPlant(connection(str(link), read_timeout_s=1.0, watchdog_s=1.0)) as plant:
                 drive(plant, 50)
                 assert plant.read().cart > 10
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(end)
             process.communicate(timeout=10.0)
         assert process.returncode == 0
         assert not link.is_symlink()

@@ -1,6 +1,11 @@
 """The rig as a Gymnasium environment, on the simulated cart in simulated time."""
 
 import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,12 +76,14 @@ def test_wrappers_work(env):
     assert truncated
 
 
-def test_any_other_fault_raises_and_leaves_the_motor_off(env):
+def test_any_other_fault_raises_and_leaves_the_motor_off(env, tmp_path):
     env.reset()
     cart = env._session.rig.plant.cart
     with pytest.raises(SafetyStop, match="nan"):
         env.step(np.array([math.nan]))
     assert cart.voltage == 0.0
+    summary = read_flight(tmp_path / "flight.npz").summary
+    assert (summary["outcome"], summary["fault"]) == ("stopped", "policy_output")
 
 
 def test_a_rig_that_fails_its_self_test_is_closed(tmp_path):
@@ -108,3 +115,54 @@ def test_learning_never_touches_the_rig(tmp_path):
     env = RigEnv(fast_rig(), tmp_path / "flight.npz")
     NOPG("MlpPolicy", env, dataset=data, initial_states=np.zeros(5), n_neighbors=None, seed=0).learn(2)
     assert not list(tmp_path.iterdir())
+
+
+SCRIPT = """
+import atexit, sys
+import numpy as np
+sys.path.insert(0, {tests!r})
+from nopg_robot.rig_env import RigEnv
+from rigs import fast_rig
+
+env = RigEnv(fast_rig(), "flight.npz")
+cart = []
+# What is registered first is called last.
+atexit.register(lambda: print("at the end:", cart[0].voltage))
+env.reset()
+cart.append(env._session.rig.plant.cart)
+env.step(np.array([3.0]))
+print("before:", cart[0].voltage)
+raise RuntimeError("the script dies")
+"""
+
+
+def test_a_script_that_dies_does_not_leave_the_motor_on(tmp_path):
+    script = SCRIPT.format(tests=str(Path(__file__).parent))
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "before: 3.0" in result.stdout
+    assert "at the end: 0.0" in result.stdout
+    assert "the script dies" in result.stderr
+    assert read_flight(tmp_path / "flight.npz").complete
+
+
+def test_a_signal_stops_the_rig_in_the_next_step(env):
+    env.reset()
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(SafetyStop, match="Ctrl-C"):
+        env.step(np.zeros(1))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_fault_after_an_episode_is_not_forgotten(env):
+    env.reset()
+    cart = env._session.rig.plant.cart
+    for _ in range(99):
+        env.step(balance(env._observe(env._session.loop.estimator.state)))
+    action = balance(env._observe(env._session.loop.estimator.state))
+    settle = env._session.settle
+    env._session.settle = lambda: (setattr(cart, "count_jump", 4000), settle())
+    # A new phase has no history to jump from: the velocity tells.
+    with pytest.raises(SafetyStop, match="x_dot"):
+        env.step(action)
+    with pytest.raises(RobotError, match="reset"):
+        env.step(action)

@@ -269,6 +269,46 @@ def test_contradictions_are_named(path: str, value: Any):
         RigFile.from_dict(changed(path, value))
 
 
+# Field, the last value that is allowed, one that is not, and what the error says of the bound.
+BOUNDS: list[tuple[str, Any, Any, str]] = [
+    ("limits.voltage_volt", 24.0, 24.5, "or equal to 24,"),
+    ("limits.rail_margin_m", 0.021, 0.009, "or equal to 0.01,"),
+    ("limits.coasting_time_s", 0.05, 0.04, "or equal to 0.05,"),
+    ("limits.stale_s", 1.0, 1.5, "or equal to 1,"),
+    ("limits.jump_rad", 1.57, 1.6, "or equal to 1.57"),
+    ("limits.jump_m", 0.16, 0.17, "0.2 of rail_length_m, 0.8 m"),
+    ("limits.frozen_volt", 5.0, 5.5, "voltage_volt, 5 V"),
+    ("timing.miss_s", 1.0, 1.5, "or equal to 1,"),
+    ("timing.watchdog_s", 1.0, 1.5, "or equal to 1,"),
+    ("timing.max_misses", 499, 500, "rates.sample_hz, 500"),
+    ("homing.span_tolerance_m", 0.049, 0.05, "limits.rail_margin_m, 0.05 m"),
+    ("self_test.push_s", 9.9, 10.0, "timeout_s, 10 s"),
+]
+
+
+@pytest.mark.parametrize(("path", "allowed", "refused", "bound"), BOUNDS)
+def test_a_number_that_switches_a_protection_off_is_refused(path: str, allowed: Any, refused: Any, bound: str):
+    RigFile.from_dict(changed(path, allowed))
+    with pytest.raises(RigFileError, match=path) as error:
+        RigFile.from_dict(changed(path, refused))
+    assert f"{refused:g}" in str(error.value)
+    assert bound in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["quarc", "serial"])
+def test_a_reading_must_not_be_waited_for_longer_than_the_guard_does(kind: str):
+    rig = changed("connection.read_timeout_s", 0.1, {**SMALLEST, "connection": CONNECTIONS[kind]})
+    assert RigFile.from_dict(changed("timing.watchdog_s", 0.11, rig)).watchdog_s == 0.11
+    for watchdog_s, said in ((0.1, "0.1"), (0.05, "0.05"), (None, "0.02")):
+        with pytest.raises(RigFileError, match=rf"connection\.read_timeout_s: 0\.1 s .* timing\.watchdog_s, {said} s"):
+            RigFile.from_dict(changed("timing.watchdog_s", watchdog_s, rig))
+
+
+def test_a_card_must_not_wait_for_ever():
+    with pytest.raises(RigFileError, match=r"connection\.watchdog_s"):
+        RigFile.from_dict(changed("connection.watchdog_s", 1.5, {**SMALLEST, "connection": CONNECTIONS["hil"]}))
+
+
 def test_readings_must_be_allowed_to_be_as_old_as_a_sample():
     with pytest.raises(RigFileError, match=r"limits\.stale_s"):
         RigFile.from_dict(changed("limits.stale_s", 0.001))

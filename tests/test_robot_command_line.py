@@ -273,8 +273,10 @@ def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch):
 
     monkeypatch.setattr(SimulatedPlant, "close", fail)
     result = fast_deploy(policy, "--log", "log.npz", "--no-plot")
-    assert result.exit_code == 3
-    assert "switch the amplifier off" in result.stderr
+    # What the run did is not lost over how it ended.
+    assert result.exit_code == 1
+    assert "SWITCH THE AMPLIFIER OFF" in result.stdout
+    assert "policy ran for" in result.stdout
     assert read_flight("log.npz").complete
 
 

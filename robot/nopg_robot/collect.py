@@ -12,6 +12,7 @@ from nopg_envs.behaviours import BEHAVIOURS
 from nopg_robot import command_line
 from nopg_robot.collection import CollectOptions, collect
 from nopg_robot.deploy import show
+from nopg_robot.deployment import check_policy
 from nopg_robot.policy import OnnxPolicy
 from nopg_robot.rig_file import RigFile
 from nopg_robot.session import Policy
@@ -48,17 +49,22 @@ def collect_command(
         rig_file = with_angle_limit(command_line.rig_named(rig, fast=fast, lifts_pole=start == "upright"), angle_limit)
         path = command_line.log_path(log, "collect")
         options = CollectOptions(episodes, transitions, seconds, spread, start, plant, require_hardware, seed)
+        chosen = behaviour_named(behaviour, rig_file, seed)
+        metadata = chosen.metadata if isinstance(chosen, OnnxPolicy) else None
+        console = Console(soft_wrap=True)
+        for note in check_policy(metadata, rig_file) if metadata else ():
+            console.print(f"note: {note}", style="yellow", markup=False)
         with StopRequest(enter_key=True) as stop, command_line.make_display(rig_file.limits, plain=plain) as display:
             summary = collect(
-                behaviour_named(behaviour, rig_file, seed),
+                chosen,
                 rig_file,
                 path,
                 options,
+                metadata=metadata,
                 display=display,
                 stop=stop,
                 on_connect=command_line.announce,
             )
-        console = Console(soft_wrap=True)
         show(summary, console)
         console.print(f"Flight log: {command_line.written_log(path)}", markup=False)
         return command_line.exit_code(summary)
@@ -68,12 +74,14 @@ def collect_command(
 
 def behaviour_named(name: str, rig: RigFile, seed: int) -> Policy:
     """
-    :param name: of a random behaviour, or path of an exported policy
+    :param name: of a random behaviour, or path of an exported policy, which is made ready
     :param rig: whose voltage limit is the range of random behaviours
     :param seed: of random behaviours
     """
     if name.endswith(".onnx"):
-        return OnnxPolicy(name)
+        policy = OnnxPolicy(name)
+        policy.warm_up()
+        return policy
     if name not in BEHAVIOURS:
         raise ValueError(f"behaviour: unknown {name!r}; known are {', '.join(BEHAVIOURS)}, or a .onnx file")
     limit = rig.limits.voltage_volt

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from nopg_robot.deployment import check_choices, describe, not_connected, seal
+from nopg_robot.deployment import check_choices, check_policy, describe, run_session
 from nopg_robot.display import NullDisplay
-from nopg_robot.errors import PhaseError, PlantError
+from nopg_robot.errors import PhaseError
 from nopg_robot.flight import FlightRecorder
 from nopg_robot.loop import SafetyStop, ShowsSnapshots
 from nopg_robot.observation import Observer
 from nopg_robot.plants import Rig, open_rig
+from nopg_robot.policy import PolicyMetadata
 from nopg_robot.rig_file import RigFile
 from nopg_robot.safety import Checks, Reason
 from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize
@@ -61,6 +62,7 @@ def collect(
     log: str | Path,
     options: CollectOptions,
     *,
+    metadata: PolicyMetadata | None = None,
     display: ShowsSnapshots | None = None,
     stop: StopRequest | None = None,
     on_connect: Callable[[Rig], None] = lambda rig: None,
@@ -70,31 +72,42 @@ def collect(
     Episodes until there are enough. A fallen pole or the end of the rail ends an episode; any other fault ends it all, and
     what was recorded until then stays.
 
-    :param behaviour: volts for an observation [x, sin θ, cos θ, ẋ, θ̇]
+    :param behaviour: volts for an observation
     :param rig: to run it on
     :param log: path of the flight log, ``.npz``
     :param options: how much, and from where
+    :param metadata: of a behaviour that is a policy: what it observes, and how often it acts; None for one that observes
+        [x, sin θ, cos θ, ẋ, θ̇]
     :param display: shows what happens
     :param stop: the operator's
     :param on_connect: told what answered
     :param on_episode: told how many episodes and transitions there are
     """
     options.check(rig)
-    with FlightRecorder(log, {**describe(rig), "options": dict(options.__dict__)}) as recorder:
-        try:
-            connected = open_rig(rig, options.plant, require_hardware=options.require_hardware)
-        except (PlantError, KeyboardInterrupt) as error:
-            summary = not_connected(recorder, error)
-        else:
-            with Session(connected, recorder, display or NullDisplay(), stop or StopRequest()) as session:
-                on_connect(connected)
-                summary = _episodes(session, behaviour, options, on_episode)
-        seal(recorder, summary)
+    header = {**describe(rig), "options": dict(options.__dict__)}
+    observe = Observer()
+    if metadata is not None:
+        check_policy(metadata, rig)
+        header["policy"] = dict(metadata.__dict__)
+        observe = Observer(metadata.observation_names)
+    with FlightRecorder(log, header) as recorder:
+        summary = run_session(
+            lambda: open_rig(rig, options.plant, require_hardware=options.require_hardware),
+            recorder,
+            lambda session: _episodes(session, behaviour, observe, options, on_episode),
+            display or NullDisplay(),
+            stop or StopRequest(),
+            on_connect,
+        )
     return summary
 
 
 def _episodes(
-    session: Session, behaviour: Policy, options: CollectOptions, on_episode: Callable[[int, int], None]
+    session: Session,
+    behaviour: Policy,
+    observe: Observer,
+    options: CollectOptions,
+    on_episode: Callable[[int, int], None],
 ) -> RunSummary:
     loop, rng = session.loop, np.random.default_rng(options.seed)
     enough = options.transitions or float("inf")
@@ -106,7 +119,7 @@ def _episodes(
             session.start(options.pole, float(rng.uniform(-options.spread_m, options.spread_m)))
             message = f"Episode {number}, {len(rewards)} transitions so far."
             loop.begin("collect", message, Checks(angle=options.pole == "upright"))
-            episode = run_episode(session, behaviour, Observer(), seconds=options.seconds)
+            episode = run_episode(session, behaviour, observe, seconds=options.seconds)
             rewards += episode.rewards
             on_episode(number, len(rewards))
             if episode.fault is not None and not episode.is_terminal:

@@ -1,6 +1,7 @@
 """What ``nopg-deploy`` and ``nopg-collect`` share: exit codes, the log's name, and how they fail."""
 
 import datetime
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from nopg_robot.display import LiveDisplay, PlainDisplay, banner
-from nopg_robot.errors import PolicyError, RecorderError, RobotError
+from nopg_robot.errors import DefectError, PolicyError, RecorderError, RobotError
 from nopg_robot.flight_journal import journal_path
 from nopg_robot.plants import Rig, simulated_twin
 from nopg_robot.rig_file import Limits, RigFile
@@ -19,7 +20,7 @@ from nopg_robot.session import RunSummary
 
 EXIT_CODES = (
     "Exit codes: 0 finished, 1 stopped by the safety supervisor during the run, 2 wrong arguments or files, "
-    "3 no connection to the rig, 4 a phase before the run failed, 130 stopped by the operator."
+    "3 no connection to the rig, 4 a phase before the run failed, 70 a defect of this program, 130 stopped by the operator."
 )
 
 
@@ -31,6 +32,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_CONNECTION = 3
     PHASE_FAILED = 4
+    DEFECT = 70
     OPERATOR = 130
 
 
@@ -116,6 +118,10 @@ def run(command: Callable[[], int]) -> int:
     except (PolicyError, RecorderError, OSError, ValueError) as error:
         _complain(error)
         return ExitCode.USAGE
+    except DefectError as error:
+        logging.getLogger(__name__).error("A defect of this program, please report it", exc_info=error)
+        _complain(error)
+        return ExitCode.DEFECT
     except RobotError as error:
         _complain(error)
         return ExitCode.NO_CONNECTION

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from nopg_robot.display import NullDisplay
-from nopg_robot.errors import PhaseError, PlantError, PolicyError, RecorderError
+from nopg_robot.errors import DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
 from nopg_robot.flight import FlightRecorder
 from nopg_robot.loop import SafetyStop, ShowsSnapshots
-from nopg_robot.observation import DataRange, Observer
+from nopg_robot.observation import UNITS, DataRange, Observer
 from nopg_robot.plants import Rig, open_rig
 from nopg_robot.policy import PolicyMetadata
 from nopg_robot.rig_file import RigFile
 from nopg_robot.safety import Checks, Intervention, Reason
-from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize
+from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize, with_closing_problem
 from nopg_robot.stop import StopRequest
 
 _log = logging.getLogger(__name__)
@@ -74,15 +74,56 @@ def deploy(
     check_policy(metadata, rig)
     header = {**describe(rig), "policy": dict(metadata.__dict__), "options": dict(options.__dict__)}
     with FlightRecorder(log, header) as recorder:
+        summary = run_session(
+            lambda: open_rig(rig, options.plant, require_hardware=options.require_hardware),
+            recorder,
+            lambda session: _sequence(session, policy, metadata, options),
+            display or NullDisplay(),
+            stop or StopRequest(),
+            on_connect,
+        )
+    return summary
+
+
+def run_session(
+    connect: Callable[[], Rig],
+    recorder: FlightRecorder,
+    work: Callable[[Session], RunSummary],
+    display: ShowsSnapshots,
+    stop: StopRequest,
+    on_connect: Callable[[Rig], None],
+) -> RunSummary:
+    """
+    Connect, work, close, seal the log.
+
+    :param connect: opens the rig
+    :param recorder: of the flight log
+    :param work: what is done with the rig
+    :param display: shows what happens
+    :param stop: the operator's
+    :param on_connect: told what answered
+    """
+    try:
+        connected = connect()
+    except (PlantError, KeyboardInterrupt) as error:
+        summary = not_connected(recorder, error)
+    else:
+        session = None
         try:
-            connected = open_rig(rig, options.plant, require_hardware=options.require_hardware)
-        except (PlantError, KeyboardInterrupt) as error:
-            summary = not_connected(recorder, error)
-        else:
-            with Session(connected, recorder, display or NullDisplay(), stop or StopRequest()) as session:
+            session = Session(connected, recorder, display, stop)
+            with session:
                 on_connect(connected)
-                summary = _sequence(session, policy, metadata, options)
-        seal(recorder, summary)
+                summary = work(session)
+        except (RobotError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            raise DefectError(f"{type(error).__name__}: {error}; the motor was cut") from error
+        finally:
+            # A session closes its plant itself.
+            if session is None:
+                connected.plant.close()
+        summary = with_closing_problem(summary, session)
+    seal(recorder, summary)
     return summary
 
 
@@ -121,9 +162,10 @@ def _run(session: Session, policy: Policy, metadata: PolicyMetadata, seconds: fl
     seconds = min(seconds, limits.max_seconds)
     session.loop.begin("run", f"The policy runs, for {seconds:g} s.", checks)
     episode = run_episode(session, policy, Observer(metadata.observation_names), seconds=seconds, data_range=data_range)
-    fault = episode.fault
-    if fault is None:
+    if episode.fault is None:
         session.settle()
+    # Also one that was found while the cart rolled out.
+    fault = session.loop.fault
     return summarize(
         session,
         "stopped" if fault else "finished",
@@ -166,6 +208,12 @@ def check_policy(metadata: PolicyMetadata, rig: RigFile) -> list[str]:
     Observer(metadata.observation_names)
     if len(metadata.action_names) != 1:
         raise PolicyError(f"the policy has {len(metadata.action_names)} actions and the rig one motor")
+    quantities = [*metadata.observation_names, metadata.action_names[0]]
+    units = [*metadata.observation_units, metadata.action_units[0]]
+    measured = [*(UNITS[name] for name in metadata.observation_names), "V"]
+    for quantity, unit, wanted in zip(quantities, units, measured, strict=True):
+        if unit not in ("", wanted):
+            raise PolicyError(f"the policy has {quantity} in {unit} and the rig in {wanted}; train a policy in {wanted}")
     period_s = 1.0 / rig.rates.control_hz
     if metadata.control_period_s is not None and abs(metadata.control_period_s - period_s) > 1e-6:
         raise PolicyError(
@@ -175,6 +223,9 @@ def check_policy(metadata: PolicyMetadata, rig: RigFile) -> list[str]:
     notes = []
     if metadata.control_period_s is None:
         notes.append("The policy file does not say for which control rate it was trained.")
+    if "" in units:
+        nameless = [quantity for quantity, unit in zip(quantities, units, strict=True) if not unit]
+        notes.append(f"The policy file does not say in which units these are: {', '.join(nameless)}.")
     largest = max(abs(metadata.action_low[0]), abs(metadata.action_high[0]))
     if largest > rig.limits.voltage_volt:
         notes.append(f"The policy may ask for {largest:g} V; the rig file allows {rig.limits.voltage_volt:g} V.")

@@ -28,3 +28,7 @@ class PhaseError(RobotError):
 
 class RecorderError(RobotError):
     """The flight log cannot be written."""
+
+
+class DefectError(RobotError):
+    """Something went wrong in this program itself. The motor was cut; the cause is attached."""

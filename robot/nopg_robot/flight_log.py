@@ -108,7 +108,13 @@ class FlightLog:
         unless the task ended there: then it leads to the last state seen. So is a period that the loop was held up in.
 
         :return: observations (n, 5), actions (n, 1), rewards, next_observations, terminals, timeouts, episode_ids
+        :raises FlightLogError: for a dry run, in which nothing moved by itself and x counts from wherever the cart stood
         """
+        if self._is_dry_run():
+            raise FlightLogError(
+                f"{self.path}: options.dry_run is true in its header: a dry run is no training data, as x was never homed and "
+                "the motor was off. Take the log of a real run"
+            )
         log = self.of_phase(*LEARNING_PHASES)
         n_cycles, period_s = log._control_period()
         terminal_episodes = {end.episode for end in self.episode_ends if end.terminal}
@@ -129,6 +135,10 @@ class FlightLog:
                     ends.append(int(end))
                     last_rows[episode] = len(begins) - 1
         return log._as_arrays(np.array(begins, dtype=np.intp), np.array(ends, dtype=np.intp), last_rows, terminal_episodes)
+
+    def _is_dry_run(self) -> bool:
+        options = self.header.get("options")
+        return isinstance(options, Mapping) and bool(options.get("dry_run"))
 
     def _control_period(self) -> tuple[int, float]:
         """Cycles and seconds from an action to the next, as most of them were; infinitely many if there is no second one."""

@@ -1,5 +1,6 @@
 """The control loop: at a fixed rate read, estimate, ask, supervise, write, record. Every phase of a run goes through it."""
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from nopg_robot.clock import SimulatedClock
-from nopg_robot.display import Snapshot
+from nopg_robot.display import NullDisplay, Snapshot
 from nopg_robot.errors import PlantError, RecorderError, RobotError
 from nopg_robot.estimator import State, StateEstimator
 from nopg_robot.flight import FlightRecorder, Sample
@@ -20,6 +21,10 @@ from nopg_robot.safety import Checks, Decision, Intervention, Reason, SafetySupe
 from nopg_robot.stop import StopRequest
 from nopg_robot.watchdog import GuardedPlant
 
+_log = logging.getLogger(__name__)
+
+#: an episode that ends for one of these ended because of what the system did, and another may follow
+TERMINAL_REASONS = frozenset({Reason.ANGLE, Reason.RAIL})
 #: what is asked of the motor in a state, volts; anything else is the supervisor's business
 Command = Callable[[State], Any]
 
@@ -80,7 +85,6 @@ class ControlLoop:
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._stop.in_order = False
         try:
             self._plant.write(0.0)
         except PlantError:
@@ -88,6 +92,7 @@ class ControlLoop:
             pass
         finally:
             self._plant.__exit__(*exception)
+            self._stop.in_order = False
 
     @property
     def fault(self) -> Intervention | None:
@@ -110,6 +115,8 @@ class ControlLoop:
 
     def begin_episode(self) -> None:
         """Another episode: its number in the log, and a supervisor that has seen nothing yet."""
+        if self.fault is not None and self.fault.reason not in TERMINAL_REASONS:
+            raise SafetyStop(self.fault)
         self.episode += 1
         self.supervisor = SafetySupervisor(self.rig.limits, self.rig.timing, self.rig.sample_s)
 
@@ -168,9 +175,10 @@ class ControlLoop:
         except PlantError as error:
             self._end_with(Reason.PLANT, str(error))
         state = self.estimator.update(reading)
+        asked_s = self.clock.now_s()
         if acts:
             self._asked = self._ask(command, state)
-        decision = self._decide(state, reading, begin_s, late_s)
+        decision = self._decide(state, reading, asked_s, late_s)
         applied_volt = self._write(decision)
         busy_s = self.clock.now_s() - begin_s
         self.timing.add_busy(busy_s)
@@ -196,13 +204,13 @@ class ControlLoop:
             self._policy_error = f"{type(error).__name__}: {error}"
             return 0.0
 
-    def _decide(self, state: State, reading: Reading, begin_s: float, late_s: float) -> Decision:
+    def _decide(self, state: State, reading: Reading, asked_s: float, late_s: float) -> Decision:
         now_s = self.clock.now_s()
         if self._plant.tripped:
             self.supervisor.latch(Reason.DEADLINE, self._plant.tripped, now_s)
-        elif now_s - begin_s > self.rig.watchdog_s:
+        elif now_s - asked_s > self.rig.watchdog_s:
             # The motor stood without voltage meanwhile, but an answer to a question this old must not move it.
-            self.supervisor.latch(Reason.DEADLINE, f"the policy took {1e3 * (now_s - begin_s):.0f} ms to answer", now_s)
+            self.supervisor.latch(Reason.DEADLINE, f"the policy took {1e3 * (now_s - asked_s):.0f} ms to answer", now_s)
         return self.supervisor.decide(
             Situation(
                 # Of the state, not of the decision: what moved while a policy was slow did not jump.
@@ -270,20 +278,28 @@ class ControlLoop:
             self._recorder.record(sample)
         except RecorderError as error:
             self._recorder_error = str(error)
-        self._display.update(
-            Snapshot(
-                phase=self.phase,
-                time_s=reading.time_s,
-                state=state,
-                asked_volt=asked_volt,
-                applied_volt=applied_volt,
-                late_s=late_s,
-                busy_s=busy_s,
-                misses=self.timing.misses,
-                interventions=self.interventions,
-                message=self._message,
+        self._show(sample)
+
+    def _show(self, sample: Sample) -> None:
+        try:
+            self._display.update(
+                Snapshot(
+                    phase=sample.phase,
+                    time_s=sample.time_s,
+                    state=self.estimator.state,
+                    asked_volt=sample.asked_volt,
+                    applied_volt=sample.applied_volt,
+                    late_s=sample.late_s,
+                    busy_s=sample.busy_s,
+                    misses=self.timing.misses,
+                    interventions=self.interventions,
+                    message=self._message,
+                )
             )
-        )
+        except (Exception, SystemExit) as error:
+            # A closed pipe at the other end must not end a run; rich makes an exit of it.
+            self._display = NullDisplay()
+            _log.error("The display has failed and is switched off: %s: %s", type(error).__name__, error)
 
     def _note(self, intervention: Intervention) -> None:
         """Count it; write it down if it is a fault or new in this phase: a clamp may act 500 times a second."""

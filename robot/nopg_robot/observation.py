@@ -16,6 +16,8 @@ QUANTITIES: dict[str, Callable[[State], float]] = {
     "x_dot": lambda state: state.x_dot,
     "theta_dot": lambda state: state.theta_dot,
 }
+#: of each of them; "1" for a pure number
+UNITS = {"x": "m", "theta": "rad", "sin_theta": "1", "cos_theta": "1", "x_dot": "m/s", "theta_dot": "rad/s"}
 #: of nopg_envs' cart-pole, and of flight logs
 NAMES = ("x", "sin_theta", "cos_theta", "x_dot", "theta_dot")
 

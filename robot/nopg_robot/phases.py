@@ -204,7 +204,8 @@ def _push(loop: ControlLoop, direction: int) -> tuple[float, float]:
 
     loop.drive(lambda state: direction * test.voltage_volt, pushed_long_enough, test.timeout_s)
     travel_m = loop.estimator.state.x - begin_m
-    loop.drive(_no_voltage, lambda state, time_s: abs(state.x_dot) < _SETTLED_M_S, test.timeout_s)
+    if not loop.drive(_no_voltage, lambda state, time_s: abs(state.x_dot) < _SETTLED_M_S, test.timeout_s):
+        raise PhaseError("self-test", f"the cart did not come to rest within {test.timeout_s:g} s at zero volts")
     return travel_m, answer
 
 

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +16,10 @@ import numpy as np
 from nopg_robot.errors import PolicyError
 
 FORMAT_VERSION = 1
+# A policy network has some kilobytes.
+LARGEST_FILE_BYTES = 64 * 2**20
+# The first call may have to make ready what later ones only use, and must end nevertheless.
+FIRST_CALL_S, LATER_CALL_S = 5.0, 1.0
 EXPORT_AGAIN = "Export the policy again with model.export(), from sb3-nopg"
 
 
@@ -66,7 +72,7 @@ class OnnxPolicy:
         self._shape = (n_observations,)
         # The same memory at every call: the session reads its input from there.
         self._input = np.zeros((1, n_observations), dtype=np.float32)
-        self._run = session.run
+        self._run, self._make_run_options = session.run, import_module("onnxruntime").RunOptions
         self._output_names, self._feed = [session.get_outputs()[0].name], {session.get_inputs()[0].name: self._input}
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
@@ -91,14 +97,52 @@ class OnnxPolicy:
         Run the policy a few times, for nothing: the first calls take longer than all later ones.
 
         :param n_calls: how often
+        :raises PolicyError: if it does not answer, or so late that it is of no use to any rig
         """
+        self._call_once_within(FIRST_CALL_S)
         for _ in range(n_calls):
+            begin_s = time.perf_counter()
             self(np.zeros(self._shape))
+            took_s = time.perf_counter() - begin_s
+            if took_s > LATER_CALL_S:
+                raise PolicyError(
+                    f"{self.path}: one action took {took_s:.1f} s, at most {LATER_CALL_S:g} s are of use to a rig."
+                )
+
+    def _call_once_within(self, limit_s: float) -> None:
+        """A file may hold a loop without an end, which nothing but another thread can tell from a long one."""
+        options, errors = self._make_run_options(), []
+        options.log_severity_level = 4
+
+        def call() -> None:
+            try:
+                self._run(self._output_names, self._feed, options)
+            # Its errors have no common ancestor below this.
+            except Exception as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=call, name="first call of the policy", daemon=True)
+        thread.start()
+        thread.join(limit_s)
+        if thread.is_alive():
+            # Ends it between two of its operations, and then waits: a program that ends before its threads do may crash.
+            options.terminate = True
+            thread.join(LATER_CALL_S)
+            raise PolicyError(
+                f"{self.path}: no action after {limit_s:g} s: the network is endless or far too large for a rig."
+            )
+        if errors:
+            raise PolicyError(f"{self.path}: onnxruntime cannot run it ({errors[0]}). {EXPORT_AGAIN}.") from errors[0]
 
 
 def _open_session(path: Path) -> Any:
     if not path.is_file():
         raise PolicyError(f"{path}: there is no such file. Give the ONNX file that model.export() wrote.")
+    n_bytes = path.stat().st_size
+    if n_bytes > LARGEST_FILE_BYTES:
+        raise PolicyError(
+            f"{path}: {n_bytes / 2**20:.0f} MiB are no policy for a rig, at most {LARGEST_FILE_BYTES >> 20} MiB."
+        )
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ImportError as error:

@@ -1,5 +1,6 @@
 """A rig as a Gymnasium environment, so that ``evaluate_policy`` and wrappers work on it."""
 
+import atexit
 import math
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from nopg_robot.deployment import describe
 from nopg_robot.display import NullDisplay
 from nopg_robot.errors import RobotError
 from nopg_robot.flight import FlightRecorder
-from nopg_robot.loop import SafetyStop, ShowsSnapshots
+from nopg_robot.loop import TERMINAL_REASONS, SafetyStop, ShowsSnapshots
 from nopg_robot.observation import NAMES, Observer
 from nopg_robot.plants import open_rig
 from nopg_robot.rig_file import RigFile
 from nopg_robot.safety import Checks
-from nopg_robot.session import TERMINAL_REASONS, Session, summarize
+from nopg_robot.session import Session, summarize, with_closing_problem
 from nopg_robot.stop import StopRequest
 
 
@@ -29,6 +30,7 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
     ``step`` calls the motor keeps its voltage for at most the watchdog's time, then it is cut: this is for policies that
     answer in time, not for learning on the rig.
 
+    While it is open, signals stop the rig in order: Ctrl-C raises :class:`nopg_robot.loop.SafetyStop` in the next ``step``.
     A fallen pole and the end of the rail terminate an episode; any other fault raises, since going on would not be safe.
 
     | observation | unit | |
@@ -75,6 +77,7 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
         self._observe = Observer()
         self._stop = StopRequest()
         self._session: Session | None = None
+        self._rewards: list[float] = []
         self._n_steps: int | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -85,7 +88,7 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
             session.loop.begin_episode()
             session.start(self._pole)
             session.loop.begin("run", "The policy runs.", Checks(angle=self._pole == "upright"))
-        except SafetyStop:
+        except BaseException:
             self.close()
             raise
         self._n_steps = 0
@@ -108,17 +111,39 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
         if terminated or truncated:
             self._end_episode(info.get("termination", "time limit"), terminal=terminated)
             if truncated:
-                self._session.settle()
-        return self._observe(state), math.cos(state.theta), terminated, truncated, info
+                self._settle(self._session)
+        reward = math.cos(state.theta)
+        self._rewards.append(reward)
+        return self._observe(state), reward, terminated, truncated, info
+
+    def _settle(self, session: Session) -> None:
+        session.settle()
+        fault = session.loop.fault
+        if fault is not None:
+            self.close()
+            raise SafetyStop(fault)
 
     def close(self) -> None:
         """Zero volts, disconnect, seal the log."""
         session, self._session, self._n_steps = self._session, None, None
-        if session is not None:
-            try:
-                session.__exit__(None, None, None)
-            finally:
-                session.recorder.close(summarize(session, "finished", "closed", phase="run").as_dict())
+        if session is None:
+            return
+        atexit.unregister(self.close)
+        try:
+            session.__exit__(None, None, None)
+        finally:
+            self._stop.__exit__(None, None, None)
+            fault = session.loop.fault
+            ended_badly = fault is not None and fault.reason not in TERMINAL_REASONS
+            summary = summarize(
+                session,
+                "stopped" if ended_badly else "finished",
+                fault.message if fault is not None and ended_badly else "closed",
+                phase=session.loop.phase,
+                fault=fault if ended_badly else None,
+                rewards=self._rewards,
+            )
+            session.recorder.close(with_closing_problem(summary, session).as_dict())
 
     def _connected(self) -> Session:
         if self._session is None:
@@ -128,9 +153,14 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
             except BaseException as error:
                 recorder.close({"error": str(error)})
                 raise
+            self._stop = StopRequest()
             self._session = Session(rig, recorder, self._display, self._stop)
-            self._session.__enter__()
+            self._rewards = []
+            # A script that dies without closing its environments must not leave the motor on.
+            atexit.register(self.close)
             try:
+                self._stop.__enter__()
+                self._session.__enter__()
                 self._session.prepare()
             except BaseException:
                 self.close()

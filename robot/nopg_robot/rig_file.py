@@ -12,6 +12,10 @@ from nopg_envs.cartpole.parameters import parameters_of
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# What waits for longer than this protects nothing.
+AtMostASecond = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+# The largest movement of one cycle that may pass for one, as a share of the rail.
+LONGEST_JUMP = 0.2
 Sign = Literal[1, -1]
 
 
@@ -82,7 +86,7 @@ class HilConnection(_Section):
     pole_encoder_channel: int = Field(default=1, ge=0)
     analog_channel: int = Field(default=0, ge=0)
     enable_channel: int | None = Field(default=None, ge=0)
-    watchdog_s: Positive = 0.05
+    watchdog_s: AtMostASecond = 0.05
     module: str = "quanser.hardware"
 
 
@@ -129,26 +133,41 @@ class Motor(_Section):
 class Limits(_Section):
     """What the safety supervisor holds the run to. Voltage and rail length have no default on purpose."""
 
-    voltage_volt: Positive
+    # No amplifier of such a cart gives more.
+    voltage_volt: Annotated[float, Field(gt=0, le=24, allow_inf_nan=False)]
     rail_length_m: Positive
     slew_volt_per_s: Positive = 2000.0
     # The run is cut when the cart comes this near to a stop ...
-    rail_margin_m: Positive = 0.05
+    rail_margin_m: Annotated[float, Field(ge=0.01, allow_inf_nan=False)] = 0.05
     # ... and voltage towards the stop is withheld as soon as coasting, speed times this, would take the cart there.
-    coasting_time_s: Positive = 0.2
+    coasting_time_s: Annotated[float, Field(ge=0.05, allow_inf_nan=False)] = 0.2
     angle_rad: Annotated[float, Field(gt=0, le=math.pi)] = 0.35
     cart_speed_m_s: Positive = 2.0
     pole_speed_rad_s: Positive = 25.0
-    stale_s: Positive = 0.02
+    stale_s: AtMostASecond = 0.02
     # A cart that does not count under this voltage for this long, or a pole that does not while the cart travels this far.
     frozen_s: Positive = 0.3
     frozen_volt: Positive = 1.5
     frozen_travel_m: Positive = 0.02
     jump_m: Positive = 0.02
-    jump_rad: Positive = 0.3
+    jump_rad: Annotated[float, Field(gt=0, le=math.pi / 2, allow_inf_nan=False)] = 0.3
     outside_data: Literal["ignore", "warn", "stop"] = "warn"
     outside_data_margin: NotNegative = 0.1
     max_seconds: Positive = 600.0
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "Limits":
+        if 2.0 * self.rail_margin_m >= self.rail_length_m:
+            raise ValueError(
+                f"rail_margin_m: two times {self.rail_margin_m:g} m leave nothing of rail_length_m, {self.rail_length_m:g} m"
+            )
+        if self.jump_m > LONGEST_JUMP * self.rail_length_m:
+            raise ValueError(f"jump_m: {self.jump_m:g} m is above {LONGEST_JUMP:g} of rail_length_m, {self.rail_length_m:g} m")
+        if self.frozen_volt > self.voltage_volt:
+            raise ValueError(
+                f"frozen_volt: {self.frozen_volt:g} V is above voltage_volt, {self.voltage_volt:g} V: never reached"
+            )
+        return self
 
 
 class Rates(_Section):
@@ -161,10 +180,10 @@ class Rates(_Section):
 class Timing(_Section):
     """A cycle that begins later than ``miss_s`` after its time is a miss; more than ``max_misses`` a second stop the run."""
 
-    miss_s: Positive = 0.002
+    miss_s: AtMostASecond = 0.002
     max_misses: int = Field(default=25, ge=0)
     # A guard beside the loop writes 0 V when the loop has not written for so long; null: one control period.
-    watchdog_s: Positive | None = None
+    watchdog_s: AtMostASecond | None = None
 
 
 class SelfTest(_Section):
@@ -174,6 +193,12 @@ class SelfTest(_Section):
     push_s: Positive = 0.4
     min_travel_m: Positive = 0.005
     timeout_s: Positive = 10.0
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "SelfTest":
+        if self.push_s >= self.timeout_s:
+            raise ValueError(f"push_s: {self.push_s:g} s is not below timeout_s, {self.timeout_s:g} s")
+        return self
 
 
 class Homing(_Section):
@@ -235,8 +260,6 @@ class RigFile(_Section):
             raise ValueError(
                 f"rates.control_hz: {self.rates.control_hz:g} does not divide sample_hz, {self.rates.sample_hz:g}"
             )
-        if 2.0 * self.limits.rail_margin_m >= self.limits.rail_length_m:
-            raise ValueError("limits.rail_margin_m: nothing is left of the rail between two margins")
         for section in ("self_test", "homing", "centring"):
             volt = getattr(self, section).voltage_volt
             if volt > self.limits.voltage_volt:
@@ -247,6 +270,28 @@ class RigFile(_Section):
             raise ValueError(f"limits.stale_s: {self.limits.stale_s:g} s is less than two sample periods")
         if self.sensors.velocity.source == "rig" and getattr(self.connection, "doubles", 2) != 4:
             raise ValueError("sensors.velocity.source: only a quarc connection with doubles: 4 sends velocities")
+        return self
+
+    @model_validator(mode="after")
+    def _check_protection(self) -> "RigFile":
+        """What would switch a protection off without saying so."""
+        if self.homing.span_tolerance_m >= self.limits.rail_margin_m:
+            raise ValueError(
+                f"homing.span_tolerance_m: {self.homing.span_tolerance_m:g} m is not below limits.rail_margin_m, "
+                f"{self.limits.rail_margin_m:g} m: the stops could be nearer than the margin"
+            )
+        if self.timing.max_misses >= self.rates.sample_hz:
+            raise ValueError(
+                f"timing.max_misses: {self.timing.max_misses} is not below rates.sample_hz, {self.rates.sample_hz:g}: "
+                "every cycle could be late"
+            )
+        # A loop that waits for a reading does not write, and the guard would take it for one that hangs.
+        read_timeout_s = getattr(self.connection, "read_timeout_s", 0.0)
+        if read_timeout_s >= self.watchdog_s:
+            raise ValueError(
+                f"connection.read_timeout_s: {read_timeout_s:g} s is not below timing.watchdog_s, {self.watchdog_s:g} s "
+                "(one control period where it is null): the guard would cut the motor while the loop waits"
+            )
         return self
 
     @classmethod

@@ -28,6 +28,10 @@ from nopg_robot.safety_checks import (
 __all__ = ["Checks", "Decision", "Intervention", "Reason", "SafetySupervisor", "Situation"]
 
 
+# A run of the longest allowed time has ended by itself before this is over.
+_GRACE_S = 0.5
+
+
 @dataclass(frozen=True)
 class Checks:
     """
@@ -35,7 +39,8 @@ class Checks:
 
     :param rail: brake before the end of the rail and cut at it; x must count from the centre
     :param angle: the pole must stay upright
-    :param frozen: encoders must count; not where the cart is pushed against a stop
+    :param frozen: encoders must count, with ``angle`` also while a pole is balanced with little voltage; not where the cart is
+        pushed against a stop
     :param voltage_volt: lower limit of this phase
     """
 
@@ -123,7 +128,7 @@ class SafetySupervisor:
         self._limit_volt = min(limits.voltage_volt, math.inf if checks.voltage_volt is None else checks.voltage_volt)
         self._search: list[Check] = [check_requests, SensorCheck(limits), JumpCheck(limits)]
         if checks.frozen:
-            self._search.append(FrozenCheck(limits))
+            self._search.append(FrozenCheck(limits, balanced=checks.angle))
         if checks.rail:
             self._search.append(RailCheck(limits))
         if checks.angle:
@@ -154,7 +159,10 @@ class SafetySupervisor:
             return Decision(0.0, (), self._fault)
         if self._phase_began_s is None:
             self._phase_began_s = situation.time_s
-        elif situation.time_s - self._phase_began_s > self._limits.max_seconds:
+        # Phases at low voltage have time limits of their own.
+        elif (
+            self._checks.voltage_volt is None and situation.time_s - self._phase_began_s > self._limits.max_seconds + _GRACE_S
+        ):
             message = f"{self._limits.max_seconds:g} s in one phase are enough"
             return self._cut(Reason.TIME_LIMIT, message, situation.time_s)
         for check in self._search:

@@ -165,11 +165,21 @@ class FrozenCheck:
     The time under voltage need not be in one piece: a policy that balances keeps changing sign. How far the cart moved is the
     distance between its extremes: the trembling of a last digit adds up to nothing.
 
+    A pole that is balanced never stands still: both readings the same for a second, under any voltage at all, are frozen ones.
+    The simulated cart under a linear controller keeps both for 0.12 s at most in a minute; without voltage, friction can hold
+    a pole upright for several seconds.
+
     :param limits: of the rig
+    :param balanced: whether the pole is kept upright
     """
 
-    def __init__(self, limits: Limits):
+    BALANCED_S = 1.0
+
+    def __init__(self, limits: Limits, *, balanced: bool = False):
         self._limits = limits
+        # Infinitely long where a pole may hang still beside a cart that friction holds.
+        self._longest_still_s = max(limits.frozen_s, self.BALANCED_S) if balanced else math.inf
+        self._both_still_s = 0.0
         self._time_s: float | None = None
         self._cart, self._pole = math.nan, math.nan
         self._under_voltage_s = 0.0
@@ -179,6 +189,13 @@ class FrozenCheck:
         limits, (cart, pole), time_s = self._limits, situation.raw, situation.time_s
         passed_s = 0.0 if self._time_s is None else time_s - self._time_s
         self._time_s = time_s
+        if (cart, pole) != (self._cart, self._pole):
+            self._both_still_s = 0.0
+        elif applied_volt != 0.0:
+            self._both_still_s += passed_s
+        if self._both_still_s > self._longest_still_s:
+            still = f"{self._both_still_s:.2f} s under voltage"
+            return Reason.FROZEN_POLE, f"the readings of cart and pole stay at {cart:g} and {pole:g} for {still}"
         if cart != self._cart:
             self._cart, self._under_voltage_s = cart, 0.0
         elif abs(applied_volt) >= limits.frozen_volt:

@@ -3,17 +3,17 @@
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from nopg_robot import phases
-from nopg_robot.errors import RecorderError
+from nopg_robot.errors import PlantError, RecorderError
 from nopg_robot.estimator import State
 from nopg_robot.flight import FlightRecorder
-from nopg_robot.loop import ControlLoop, SafetyStop, ShowsSnapshots
+from nopg_robot.loop import TERMINAL_REASONS, ControlLoop, SafetyStop, ShowsSnapshots
 from nopg_robot.observation import DataRange
 from nopg_robot.plants import Rig
 from nopg_robot.safety import Checks, Intervention, Reason
@@ -21,8 +21,6 @@ from nopg_robot.stop import StopRequest
 
 #: volts for an observation
 Policy = Callable[[np.ndarray], Any]
-#: an episode that ends for one of these ended because of what the system did
-TERMINAL_REASONS = frozenset({Reason.ANGLE, Reason.RAIL})
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,8 @@ class Session:
         self.rig, self.file, self.recorder = rig, rig.file, recorder
         self.loop = ControlLoop(rig.plant, rig.file, recorder, display, stop)
         self.span_m = math.nan
+        #: why the rig could not be closed properly
+        self.closing_problem: str | None = None
 
     def __enter__(self) -> "Session":
         self.loop.__enter__()
@@ -84,7 +84,11 @@ class Session:
         try:
             self.loop.__exit__(kind, error, traceback)
         finally:
-            self.rig.plant.close()
+            try:
+                self.rig.plant.close()
+            except PlantError as problem:
+                # What the session did is not lost over how it ended.
+                self.closing_problem = str(problem)
 
     def prepare(self) -> None:
         """Pole hanging, self-test, both stops."""
@@ -185,4 +189,19 @@ def summarize(
         timing=session.loop.timing.summary(),
         interventions=dict(session.loop.interventions),
         simulated=not session.rig.plant.is_hardware,
+    )
+
+
+def with_closing_problem(summary: RunSummary, session: Session) -> RunSummary:
+    """
+    :param summary: of what the session did
+    :param session: closed
+    :return: the same, or one that says that the motor may still be on
+    """
+    if session.closing_problem is None:
+        return summary
+    reason = f"{summary.reason}. SWITCH THE AMPLIFIER OFF: {session.closing_problem}"
+    fault = summary.fault or Intervention(Reason.PLANT, session.closing_problem, session.loop.clock.now_s())
+    return replace(
+        summary, outcome="stopped" if summary.outcome == "finished" else summary.outcome, reason=reason, fault=fault
     )

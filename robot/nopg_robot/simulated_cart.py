@@ -30,6 +30,8 @@ SWINGING_S = 0.2
 HAND_WAITS_S = 1.5
 HAND_LIFTS_S = 0.7
 HAND_HOLDS_S = 5.0
+# Whoever lifts the pole has seen the cart move shortly before: otherwise nobody is about to balance it.
+HAND_REMEMBERS_S = 10.0
 # Nobody holds a pole quite upright, or lets go of it without a push: the operator's start of nopg_envs.
 HAND_ANGLE_RAD = 0.03
 PUSH_RAD_S = 0.2
@@ -52,7 +54,9 @@ class OperatorHand:
     def __init__(self, seed: int, lifts: bool = True):
         self._generator = np.random.default_rng(seed)
         self._lifts = lifts
-        self._unpowered_s = self._still_s = self._quiet_s = 0.0
+        # At first nobody has seen the cart move.
+        self._unpowered_s, self._still_s, self._quiet_s = math.inf, 0.0, 0.0
+        self._empty_s = 0.0
         self._seen_count = 0
         self._held_s = self._moves_s = self._holds_s = 0.0
         self._from_rad = self._to_rad = 0.0
@@ -74,15 +78,16 @@ class OperatorHand:
         quiet = pole_count == self._seen_count
         self._seen_count = pole_count
         self._unpowered_s = self._unpowered_s + STEP_S if volt == 0.0 else 0.0
+        self._empty_s = self._empty_s + STEP_S if volt == 0.0 else 0.0
         self._quiet_s = self._quiet_s + STEP_S if quiet else 0.0
         self._still_s = self._still_s + STEP_S if standing and quiet and abs(from_hanging) < HANGING_RAD else 0.0
-        if self._lifts and self._still_s >= HAND_WAITS_S:
+        if self._lifts and self._still_s >= HAND_WAITS_S and self._unpowered_s < HAND_REMEMBERS_S:
             # The pole turns back where it came from, so that nothing winds up.
             upright = theta - from_hanging - math.copysign(math.pi, theta)
             upright += float(self._generator.uniform(-HAND_ANGLE_RAD, HAND_ANGLE_RAD))
             self._is_lifting = True
             self._take(theta, upright, HAND_LIFTS_S, HAND_HOLDS_S)
-        elif self._unpowered_s >= HAND_WATCHES_S and self._quiet_s < SWINGING_S:
+        elif self._empty_s >= HAND_WATCHES_S and self._quiet_s < SWINGING_S:
             self._is_lifting = False
             self._take(theta, theta - from_hanging, HAND_STILLS_S, HAND_STEADIES_S)
 
@@ -98,6 +103,7 @@ class OperatorHand:
         :return: after the step
         """
         self._held_s += STEP_S
+        self._unpowered_s += STEP_S
         if self._held_s >= self._moves_s + self._holds_s:
             return self.let_go(state)
         phase = math.pi * min(self._held_s / self._moves_s, 1.0)
@@ -110,7 +116,7 @@ class OperatorHand:
         :param state: of the cart
         :return: after the hand has left; a pole that was lifted is pushed a little
         """
-        self.holds, self._unpowered_s, self._still_s = False, 0.0, 0.0
+        self.holds, self._empty_s, self._still_s = False, 0.0, 0.0
         if not self._is_lifting:
             return state
         x_dot, theta_dot = self._generator.uniform(-1.0, 1.0, size=2) * (PUSH_M_S, PUSH_RAD_S)

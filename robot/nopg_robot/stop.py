@@ -1,10 +1,20 @@
-"""The operator's stop: Ctrl-C, a terminate signal, or the Enter key."""
+"""The operator's stop: Ctrl-C, the Enter key, a terminate signal, a terminal that goes away."""
 
 import signal
 import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Any
+
+# By name: no system has all of them. Ctrl-Z is among them because a suspended loop could not cut the motor.
+_SIGNALS = {
+    "SIGINT": "Ctrl-C",
+    "SIGTERM": "terminate signal",
+    "SIGHUP": "the terminal was closed",
+    "SIGQUIT": "quit signal",
+    "SIGTSTP": "Ctrl-Z",
+    "SIGBREAK": "Ctrl-Break",
+}
 
 
 class StopRequest:
@@ -30,7 +40,7 @@ class StopRequest:
     def __enter__(self) -> "StopRequest":
         # Python allows handlers in the main thread alone; elsewhere the caller has its own way of stopping.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _stopping_signals():
                 self._before[number] = signal.signal(number, self._on_signal)
         if self._enter_key and sys.stdin is not None and sys.stdin.isatty():
             threading.Thread(target=self._watch_key, name="stop key", daemon=True).start()
@@ -42,10 +52,18 @@ class StopRequest:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         again = self.reason is not None
-        self.request("Ctrl-C" if number == signal.SIGINT else "terminate signal")
+        self.request(_SIGNALS[signal.Signals(number).name])
         if again or not self.in_order:
             raise KeyboardInterrupt
 
     def _watch_key(self) -> None:
         sys.stdin.readline()
         self.request("Enter key")
+
+
+def _stopping_signals() -> list[int]:
+    numbers = {name: int(getattr(signal, name)) for name in _SIGNALS if hasattr(signal, name)}
+    # Who started this under nohup wants it to outlive the terminal.
+    if signal.getsignal(numbers.get("SIGHUP", signal.SIGINT)) == signal.SIG_IGN:
+        numbers.pop("SIGHUP", None)
+    return list(numbers.values())

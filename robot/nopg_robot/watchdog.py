@@ -4,7 +4,6 @@ import threading
 import time
 from types import TracebackType
 
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
 
 
@@ -23,6 +22,8 @@ class GuardedPlant:
         self._last_write_s, self._volt = time.perf_counter(), 0.0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._reason = ""
+        #: why the motor was cut, if it was
         self.tripped: str | None = None
 
     def __enter__(self) -> "GuardedPlant":
@@ -43,25 +44,43 @@ class GuardedPlant:
 
     def write(self, volt: float) -> float:
         with self._lock:
+            # After a sleep of the whole process the loop may come before the guard.
+            if self._is_silent_too_long(1.0):
+                self._trip()
             self._last_write_s = time.perf_counter()
             self._volt = 0.0 if self.tripped else volt
             return self._plant.write(self._volt)
 
     def _watch(self) -> None:
         assert self._timeout_s is not None
-        # Four looks in the time: it cuts at most a quarter late.
-        while self.tripped is None and not self._over.wait(self._timeout_s / 4.0):
-            if self._volt != 0.0 and time.perf_counter() - self._last_write_s > 0.75 * self._timeout_s:
-                self._cut()
+        is_cut = False
+        # Four looks in the time: it cuts at most a quarter late. A plant that does not take the zero is asked again.
+        while not is_cut and not self._over.wait(self._timeout_s / 4.0):
+            is_cut = self._cut()
 
-    def _cut(self) -> None:
+    def _cut(self) -> bool:
+        """
+        :return: whether the motor has been cut
+        """
         with self._lock:
-            silent_s = time.perf_counter() - self._last_write_s
             # The loop may have written while this thread waited for the lock.
-            if self._over.is_set() or silent_s <= 0.75 * (self._timeout_s or 0.0):
-                return
-            self.tripped = f"the control loop has not written a voltage for {1e3 * silent_s:.0f} ms"
+            if self._over.is_set() or not (self.tripped or self._is_silent_too_long(0.75)):
+                return False
+            self._trip()
             try:
                 self._plant.write(0.0)
-            except PlantError as error:
-                self.tripped += f", and the plant does not take zero volts: {error}"
+            except Exception as error:
+                # Whatever it is, this thread must live to try again.
+                self.tripped = f"{self._reason}, and the plant does not take zero volts: {error}"
+                return False
+            self._volt = 0.0
+            return True
+
+    def _is_silent_too_long(self, share: float) -> bool:
+        silent_s = time.perf_counter() - self._last_write_s
+        return self._timeout_s is not None and self._volt != 0.0 and silent_s > share * self._timeout_s
+
+    def _trip(self) -> None:
+        if self.tripped is None:
+            silent_ms = 1e3 * (time.perf_counter() - self._last_write_s)
+            self.tripped = self._reason = f"the control loop has not written a voltage for {silent_ms:.0f} ms"

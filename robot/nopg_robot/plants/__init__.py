@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
 from nopg_robot.rig_file import RigFile, Sensors, SimulatedConnection, VelocityFilter
@@ -59,16 +60,17 @@ def simulated_twin(rig: RigFile, *, real_time: bool = True, lifts_pole: bool = T
         return rig.model_copy(
             update={"connection": rig.connection.model_copy(update={"real_time": real_time, "lifts_pole": lifts_pole})}
         )
+    cart = CartPoleParameters(rail_length_m=rig.limits.rail_length_m)
     connection = SimulatedConnection(
         plant="simulated",
-        parameters={"rail_length_m": rig.limits.rail_length_m},
+        parameters={"rail_length_m": cart.rail_length_m},
         real_time=real_time,
         lifts_pole=lifts_pole,
     )
     like_the_rig = {"order", "cutoff_rad_s", "damping"}
     sensors = Sensors(
-        cart_scale_m=22.7485e-6,
-        pole_scale_rad=2.0 * 3.141592653589793 / 4096,
+        cart_scale_m=cart.cart_count_m,
+        pole_scale_rad=cart.pole_count_rad,
         counter_bits=16,
         velocity=VelocityFilter(**rig.sensors.velocity.model_dump(include=like_the_rig)),
     )

@@ -3,19 +3,26 @@
 
 import argparse
 import math
+import signal
 import sys
 import time
 from collections.abc import Sequence
+from typing import NoReturn
 
+from nopg_robot.rig_file import RigFile
 from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
+
+# As in the rig file of the simulated rig: a desktop pauses now and then, and nothing real moves.
+PATIENT_S = 0.25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
     :param arguments: of the command line
-    :return: exit code: 0 after Ctrl-C, 2 if the rig cannot be started
+    :return: exit code: 0 after Ctrl-C or a terminate signal, 2 if the rig cannot be started
     """
     asked = _parser().parse_args(arguments)
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         asked.run(asked)
     except KeyboardInterrupt:
@@ -24,7 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"virtual_rig: {error}", file=sys.stderr)
         return 2
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
+
+
+def _end(signal_number: int, frame: object) -> NoReturn:
+    # Otherwise nothing would be closed, and a link to a port that is gone stay behind.
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,30 +81,39 @@ def _run_tcp(asked: argparse.Namespace) -> None:
         host, port = server.address
         _introduce(
             f"Virtual QUARC model at {host}:{port}",
-            "quanser_ip02_quarc.yaml",
+            "quanser_ip02_quarc",
             f"plant: quarc\n  host: {host}\n  port: {port}\n  doubles: {asked.doubles}\n"
             f"  watchdog_s: {'null' if asked.watchdog_s is None else asked.watchdog_s}",
         )
-        # Windows would not let Ctrl-C through to a wait without end.
-        while True:
-            time.sleep(1.0)
+        _wait()
 
 
 def _run_serial(asked: argparse.Namespace) -> None:
     # Pseudo-terminals do not exist on Windows, where the other rig runs as well.
     from nopg_robot.virtual_rig.serial_board import VirtualSerialBoard
 
-    board = VirtualSerialBoard(link=asked.link)
-    port = asked.link or board.port
-    _introduce(f"Virtual serial board at {port}", "serial_board.yaml", f"plant: serial\n  port: {port}")
-    board.run_forever()
+    with VirtualSerialBoard(link=asked.link) as board:
+        port = asked.link or board.port
+        _introduce(
+            f"Virtual serial board at {port}", "serial_board", f"plant: serial\n  port: {port}\n  watchdog_s: {PATIENT_S}"
+        )
+        _wait()
 
 
-def _introduce(what: str, rig_file: str, connection: str) -> None:
-    print(f"{what}, until Ctrl-C. Copy the rig file {rig_file}, put this into the copy,\n")
-    print(f"connection:\n  {connection}\n")
+def _introduce(what: str, rig: str, connection: str) -> None:
+    limits = RigFile.load(rig).limits
+    print(f"{what}, until Ctrl-C. Copy the rig file {rig}.yaml, put these sections into the copy, in the place of its own,\n")
+    print(f"connection:\n  {connection}\n  read_timeout_s: 0.1\n")
+    print(f"limits:\n  voltage_volt: {limits.voltage_volt}\n  rail_length_m: {limits.rail_length_m}\n  stale_s: {PATIENT_S}\n")
+    print(f"timing:\n  miss_s: 0.02\n  watchdog_s: {PATIENT_S}\n")
     # Whoever waits for this line through a pipe must not wait for a full buffer.
     print("and run: nopg-deploy policy.onnx --rig YOUR_COPY.yaml", flush=True)
+
+
+def _wait() -> None:
+    # Windows would not let Ctrl-C through to a wait without end.
+    while True:
+        time.sleep(1.0)
 
 
 if __name__ == "__main__":

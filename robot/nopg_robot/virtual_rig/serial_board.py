@@ -164,11 +164,6 @@ class VirtualSerialBoard:
         self._thread.join()
         self._pull_out()
 
-    def run_forever(self) -> None:
-        """Until Ctrl-C."""
-        with self:
-            self._over.wait()
-
     def hang(self) -> None:
         """It neither listens nor talks any more. Its watchdog is a circuit of its own and still runs."""
         with self._lock:
