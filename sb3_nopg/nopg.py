@@ -249,7 +249,19 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
                 "neither given nor told by the data",
                 "Pass initial_states=..., or a data set with episode_ids",
             )
-        bandwidths = select_bandwidths(
+        bandwidths = self._bandwidths_for(dataset)
+        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
+            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
+        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
+        if self.normalize_observations:
+            self.policy.fit_normalization(dataset.observations)
+        self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
+        self._problem, self._start_states, self._warm_start = None, None, WarmStart()
+        if self.env is None:
+            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
+
+    def _bandwidths_for(self, dataset: TransitionDataset) -> Bandwidths:
+        return select_bandwidths(
             dataset.observations,
             dataset.actions,
             dataset.next_observations,
@@ -260,15 +272,6 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             action_factor=self.action_bandwidth_factor,
             next_state_factor=self.next_state_bandwidth_factor,
         )
-        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
-            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
-        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
-        if self.normalize_observations:
-            self.policy.fit_normalization(dataset.observations)
-        self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._problem, self._start_states, self._warm_start = None, None, WarmStart()
-        if self.env is None:
-            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         check_not_normalized(env)
@@ -306,16 +309,24 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def _prepare(self) -> BellmanProblem:
         if self.dataset is None or self.bandwidths is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
-        dtype, generator, next_state_noise = getattr(th, self.precision), self._noise_generator(), None
-        if self.n_next_state_samples > 1:
-            shape = (len(self.dataset), self.n_next_state_samples, self.dataset.observation_dim)
-            next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
         if self._start_states is None:
             self._start_states = find_initial_states(self.initial_states, self.dataset, self.env, self.seed)
-        problem = build_problem(
-            self.dataset,
-            self.bandwidths,
-            self._start_states,
+        generator = self._noise_generator()
+        problem = self._problem_on(self.dataset, self.bandwidths, self._start_states, generator)
+        self._noise = self._draw_action_noise(len(problem.queries), generator)
+        return problem
+
+    def _problem_on(
+        self, dataset: TransitionDataset, bandwidths: Bandwidths, start_states: np.ndarray, generator: th.Generator
+    ) -> BellmanProblem:
+        dtype, next_state_noise = getattr(th, self.precision), None
+        if self.n_next_state_samples > 1:
+            shape = (len(dataset), self.n_next_state_samples, dataset.observation_dim)
+            next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
+        return build_problem(
+            dataset,
+            bandwidths,
+            start_states,
             self.gamma,
             next_state_noise,
             dtype,
@@ -326,8 +337,21 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             kl_bound=self.kl_bound,
             local_linear=self.weights == "local_linear",
         )
-        self._noise = self._draw_action_noise(len(problem.queries), generator)
-        return problem
+
+    def problem_on(self, dataset: TransitionDataset) -> BellmanProblem:
+        """
+        The Bellman equation on other data, from the same start states, with bandwidths by the same rules.
+
+        :param dataset: of as many dimensions; its actions may go beyond what the policy can do
+        """
+        _check_dataset(dataset)
+        dims = (dataset.observation_dim, dataset.action_dim)
+        own = (self.observation_space.shape[0], self.action_space.shape[0])
+        if dims != own:
+            raise InputError("dataset", f"{dims} state and action dimensions where the model has {own}", "Give fitting data")
+        self.prepared_problem()
+        assert self._start_states is not None
+        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, self._noise_generator())
 
     def _noise_generator(self) -> th.Generator:
         # On the CPU, whatever the device: every device gets the same draws.

@@ -8,6 +8,7 @@ import torch as th
 from sb3_nopg.arrays import check_finite
 from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
 from sb3_nopg.checks import check_states
+from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.support import Queries
@@ -25,6 +26,7 @@ class PolicyQueries:
 
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def prepared_problem(self) -> BellmanProblem: ...
+        def problem_on(self, dataset: TransitionDataset) -> BellmanProblem: ...
         def action_noise_for(self, n_queries: int) -> th.Tensor | None: ...
 
     def _solution(self) -> tuple[BellmanProblem, BellmanSolution, th.Tensor]:
@@ -38,9 +40,21 @@ class PolicyQueries:
             )
         return problem, solution, actions
 
-    def estimated_return(self) -> float:
-        """Ĵ, the discounted return that the data predicts for the policy from the start states."""
-        return self._solution()[1].estimated_return
+    def estimated_return(self, dataset: TransitionDataset | None = None) -> float:
+        """
+        Ĵ, the discounted return that the data predicts for the policy from the start states.
+
+        On the data that it was optimised on, a policy has found every accident that flatters it. Data that were held out
+        (``dataset.split``) know better.
+
+        :param dataset: to predict from; None for the data that the model learns from
+        """
+        if dataset is None:
+            return self._solution()[1].estimated_return
+        problem = self.problem_on(dataset)
+        with th.no_grad():
+            weights = problem.support.kernel_weights(problem.queries, self._own_actions(problem.queries))
+            return solve_bellman(problem, weights, tolerance=_TOLERANCE[problem.rewards.dtype]).estimated_return
 
     @property
     def q_values(self) -> np.ndarray:

@@ -383,3 +383,34 @@ def test_training_with_queries_in_between_gives_the_same_bits(variant: str, sett
     asked.learn(30, callback=ask)
     for expected, parameter in zip(left_alone.policy.parameters(), asked.policy.parameters(), strict=True):
         np.testing.assert_array_equal(parameter.detach().numpy(), expected.detach().numpy())
+
+
+def test_the_return_on_held_out_data():
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(200, 2))
+    data = TransitionDataset(
+        observations=states,
+        actions=rng.normal(size=(200, 1)),
+        rewards=-(states**2).sum(axis=1) + rng.normal(size=200),
+        next_observations=0.9 * states,
+        terminals=np.zeros(200, dtype=bool),
+    )
+    learned_on, held_out = data.split([0.5, 0.5], by="transition", seed=0)
+    model = NOPG("MlpPolicy", None, dataset=learned_on, initial_states=[1.0, 1.0], n_neighbors=None, seed=0).learn(60)
+    assert model.estimated_return(learned_on) == pytest.approx(model.estimated_return(), rel=1e-8)
+    # What it was optimised on flatters it.
+    assert model.estimated_return(held_out) < model.estimated_return()
+    # And it is the return that a model of that data gives the same policy.
+    other = NOPG("MlpPolicy", None, dataset=held_out, initial_states=[1.0, 1.0], n_neighbors=None, seed=0)
+    other.policy.load_state_dict(model.policy.state_dict())
+    assert model.estimated_return(held_out) == pytest.approx(other.estimated_return(), rel=1e-8)
+    with pytest.raises(InputError):
+        model.estimated_return(
+            TransitionDataset(
+                observations=states[:, :1],
+                actions=data.actions,
+                rewards=data.rewards,
+                next_observations=states[:, :1],
+                terminals=data.terminals,
+            )
+        )
