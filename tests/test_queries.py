@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
+from gymnasium import spaces
 
 import oracles
 from conftest import random_problem
@@ -394,6 +395,7 @@ def test_the_return_on_held_out_data():
         rewards=-(states**2).sum(axis=1) + rng.normal(size=200),
         next_observations=0.9 * states,
         terminals=np.zeros(200, dtype=bool),
+        action_space=spaces.Box(-5.0, 5.0, (1,)),
     )
     learned_on, held_out = data.split([0.5, 0.5], by="transition", seed=0)
     model = NOPG("MlpPolicy", None, dataset=learned_on, initial_states=[1.0, 1.0], n_neighbors=None, seed=0).learn(60)
