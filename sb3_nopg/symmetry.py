@@ -20,8 +20,19 @@ def add_mirror_images(dataset: TransitionDataset, observation_signs: ArrayLike, 
     :param action_signs: 1 or -1 for each dimension, (d_a,)
     :return: twice as many transitions; mirror images are episodes of their own
     """
+    if not isinstance(dataset, TransitionDataset):
+        raise InputError("dataset", f"is a {type(dataset).__name__}", "Give a TransitionDataset")
     of_observation = _signs("observation_signs", observation_signs, dataset.observation_dim)
     of_action = _signs("action_signs", action_signs, dataset.action_dim)
+
+    if np.all(of_observation == 1) and np.all(of_action == 1):
+        raise InputError("observation_signs", "nothing changes its sign, so that all would be copies", "Name what does")
+    space = dataset.action_space
+    if space is not None and not np.allclose(
+        np.sort([space.low * of_action, space.high * of_action], axis=0), [space.low, space.high]
+    ):
+        problem = f"the mirror image of {space} is another range"
+        raise InputError("action_signs", problem, "Only a range that is the same on both sides of zero can be mirrored")
 
     def twice(array: np.ndarray, signs: np.ndarray | int = 1) -> np.ndarray:
         return np.concatenate([array, (array * signs).astype(array.dtype)])

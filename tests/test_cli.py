@@ -9,10 +9,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import typer
-from stable_baselines3 import TD3
+from stable_baselines3 import PPO, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from typer.testing import CliRunner
 
 import nopg_envs
+from nopg_robot.policy import OnnxPolicy
 from sb3_nopg import NOPG, NOPGD, NOPGS, ExportError, InputError, SolverError, TransitionDataset
 from sb3_nopg.cli import evaluate as evaluation
 from sb3_nopg.cli import export as export_module
@@ -88,7 +90,7 @@ def test_every_option_has_help():
 
 def test_the_options_are_called_as_in_python():
     options = {parameter.name for parameter in typer.main.get_command(app).commands["train"].params}
-    ours = options - {"data", "output", "algo", "updates", "trust"}
+    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust"}
     assert ours <= set(inspect.signature(NOPG.__init__).parameters)
     assert len(ours) >= 15
 
@@ -386,3 +388,37 @@ def test_where_a_result_may_go(tmp_path):
     for path in (tmp_path, tmp_path / "file" / "below.zip"):
         with pytest.raises(InputError):
             check_output("-o", path)
+
+
+def test_a_model_is_not_overwritten_unasked(tmp_path):
+    path = tmp_path / "m.zip"
+    arguments = ("train", GRID, "--env", ENV, "--updates", 1, "-o", path)
+    fine(*arguments)
+    before = path.read_bytes()
+    assert "is there already" in refused(*arguments)
+    assert path.read_bytes() == before
+    fine(*arguments, "--overwrite")
+
+
+def test_a_models_normalization_is_not_forgotten(tmp_path):
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
+    env.obs_rms.mean, env.obs_rms.var = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+    model = PPO("MlpPolicy", env, n_steps=8, batch_size=8, seed=0, device="cpu")
+    path, normalization, policy = tmp_path / "ppo.zip", tmp_path / "vecnormalize.pkl", tmp_path / "policy.onnx"
+    model.save(path)
+    export = ("export", path, policy, "--algo", "ppo", "--env", "Pendulum-v1")
+    assert "VecNormalize" in nopg(*export).stderr
+    env.save(str(normalization))
+    assert "lies beside the model" in refused(*export)
+    assert "pickle" in refused(*export, "--vec-normalize", normalization)
+    fine(*export, "--vec-normalize", normalization, "--trust")
+    observation = np.array([0.5, 0.5, 6.0], dtype=np.float32)
+    expected, _ = model.predict(env.normalize_obs(observation), deterministic=True)
+    np.testing.assert_allclose(OnnxPolicy(policy)(observation), expected, atol=1e-4)
+    normalization.write_bytes(b"nothing")
+    assert "cannot be used" in refused(*export, "--vec-normalize", normalization, "--trust")
+
+
+def test_a_model_of_another_algorithm_is_told_apart(tmp_path):
+    PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "ppo.zip")
+    assert "--algo" in refused("export", tmp_path / "ppo.zip", tmp_path / "p.onnx")

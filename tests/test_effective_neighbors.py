@@ -1,7 +1,10 @@
 """The rule that gives every next state a handful of samples, and mirror images."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from sb3_nopg import InputError, TransitionDataset, add_mirror_images
 from sb3_nopg.bandwidth import select_bandwidths
@@ -81,3 +84,14 @@ def test_bad_signs_are_named(signs):
         add_mirror_images(data(), signs, [-1])
     with pytest.raises(InputError, match="action_signs"):
         add_mirror_images(data(), [1, 1], [-1, 1])
+
+
+def test_mirrors_that_show_nothing_new_are_refused():
+    with pytest.raises(InputError, match="copies"):
+        add_mirror_images(data(), [1, 1], [1])
+    with pytest.raises(InputError, match="dataset"):
+        add_mirror_images({"observations": [0.0]}, [-1, 1], [-1])
+    lopsided = dataclasses.replace(data(), action_space=spaces.Box(-5.0, 9.0, (1,)))
+    with pytest.raises(InputError, match="both sides of zero"):
+        add_mirror_images(lopsided, [-1, 1], [-1])
+    assert len(add_mirror_images(lopsided, [-1, 1], [1])) == 12

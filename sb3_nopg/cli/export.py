@@ -7,7 +7,7 @@ import typer
 
 from sb3_nopg.cli.arguments import DATA_HELP, labels
 from sb3_nopg.cli.failures import check_output, note, one_line_errors
-from sb3_nopg.cli.models import ALGORITHMS, ENV_HELP, MODEL_HELP, find_model, load_with_data
+from sb3_nopg.cli.models import ALGORITHMS, ENV_HELP, MODEL_HELP, attach_normalization, find_model, load_with_data
 from sb3_nopg.export import export as export_policy
 from sb3_nopg.nopg import NOPG
 
@@ -29,8 +29,12 @@ def export(
     ] = None,
     env: Annotated[str | None, typer.Option(help=ENV_HELP)] = None,
     algo: Annotated[str, typer.Option(help=f"What wrote the model: {', '.join(ALGORITHMS)}.")] = "nopg",
+    vec_normalize: Annotated[
+        pathlib.Path | None,
+        typer.Option(help="What VecNormalize.save() wrote, for a model of another algorithm that was trained behind one."),
+    ] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Read data in pickles (.pkl, .npy). They can run any program.")
+        bool, typer.Option("--trust", help="Read data and normalisation in pickles (.pkl, .npy). They can run any program.")
     ] = False,
 ) -> None:
     """
@@ -39,8 +43,12 @@ def export(
     Example: nopg export model.zip policy.onnx
     """
     check_output("POLICY.onnx", output, (".onnx",))
-    loaded, _ = load_with_data(find_model(model), data, env, trust=trust, algo=algo, needs_data=False)
-    if isinstance(loaded, NOPG) and loaded.dataset is None:
+    path = find_model(model)
+    loaded, record = load_with_data(path, data, env, trust=trust, algo=algo, needs_data=False)
+    if not isinstance(loaded, NOPG):
+        trained_in = record.env if env is None and record is not None else env
+        attach_normalization(loaded, path, vec_normalize, trained_in, trust=trust)
+    elif loaded.dataset is None:
         note("without --data the file does not know the range of the training data, which a rig's supervisor watches.")
     output.parent.mkdir(parents=True, exist_ok=True)
     export_policy(

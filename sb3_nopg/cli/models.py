@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import stable_baselines3 as sb3
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_nopg.cli.arguments import load_data, make_env
 from sb3_nopg.cli.failures import note
@@ -112,8 +113,9 @@ def load_model(path: pathlib.Path, algo: str = "nopg", env: gym.Env | None = Non
     try:
         # Models are small, and whoever evaluates them may have no GPU.
         return ALGORITHMS[algo].load(path, env=env, device="cpu")
-    except InputError:
-        raise
+    except InputError as error:
+        fix = "Give what `nopg train` or model.save() wrote; --algo names another algorithm where a command takes any"
+        raise InputError("MODEL", f"{path} is no model of {algo} ({one_line(error)})", fix) from error
     except (
         ValueError,
         KeyError,
@@ -160,6 +162,35 @@ def load_with_data(
         note("this is not the data that the model was trained on.")
     model.set_dataset(transitions)
     return model, record
+
+
+def attach_normalization(
+    model: BaseAlgorithm, model_path: pathlib.Path, given: pathlib.Path | None, env_id: str | None, *, trust: bool
+) -> None:
+    """
+    SB3 keeps the normalisation of observations in a file of its own: a policy without it would act on the wrong numbers.
+
+    :param model: of any algorithm but ours, which carries its own
+    :param model_path: of its file
+    :param given: file that ``VecNormalize.save`` wrote; None if there was none
+    :param env_id: of the environment
+    :param trust: whether to read it, a pickle
+    """
+    if given is None:
+        beside = [path for path in model_path.absolute().parent.glob("**/vecnormalize.pkl") if path.is_file()]
+        if beside:
+            raise InputError("--vec-normalize", f"{beside[0]} lies beside the model and is not named", "Pass it, with --trust")
+        note("if the model was trained behind a VecNormalize, its file does not say so: pass --vec-normalize, with --trust.")
+        return
+    if not trust:
+        raise InputError("--vec-normalize", f"{given} is a pickle, which can run any program", "Pass --trust if you trust it")
+    if env_id is None:
+        raise InputError("--vec-normalize", "needs the environment that it normalises", "Pass --env")
+    try:
+        model.set_env(VecNormalize.load(str(given), DummyVecEnv([lambda: make_env(env_id)])))
+    except (pickle.UnpicklingError, EOFError, AttributeError, AssertionError, ValueError) as error:
+        fix = "Give what VecNormalize.save() wrote, and the environment that it was made for"
+        raise InputError("--vec-normalize", f"{given} cannot be used ({one_line(error)})", fix) from error
 
 
 def _find_data(data: str | None, record: TrainingRecord | None, env_id: str | None, *, trust: bool) -> TransitionDataset:

@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger
 from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS, MARGINAL_RULES
 from sb3_nopg.cli import arguments
 from sb3_nopg.cli.failures import check_output, one_line_errors
-from sb3_nopg.cli.models import TrainingRecord, digest, progress_path
+from sb3_nopg.cli.models import TrainingRecord, digest, progress_path, record_path
 from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
@@ -84,6 +84,7 @@ def train(
     n_neighbors: Annotated[str, typer.Option(help="Samples considered at each state: a count, auto or all.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same policy.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
     trust: Annotated[
         bool, typer.Option("--trust", help="Read data in pickles (.pkl, .npy). They can run any program.")
     ] = False,
@@ -95,6 +96,8 @@ def train(
     """
     check_output("--output", output, (".zip",))
     check_output("--output", progress_path(output))
+    if output.exists() and not overwrite:
+        raise InputError("--output", f"{output} is there already", "Choose another name, or pass --overwrite")
     transitions = arguments.load_data(data, env, seed, trust=trust)
     model = _CLASSES[algo](
         policy.value,
@@ -165,5 +168,5 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
     table.add_row("data", f"{len(data)} transitions, {data.observation_dim} state and {data.action_dim} action dimensions")
     table.add_row("predicted return", f"{model.estimated_return():.4g} (before learning {before:.4g}), discounted")
     table.add_row("samples behind it", support.text())
-    table.add_row("written", f"{output}, {progress_path(output).name}")
+    table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)

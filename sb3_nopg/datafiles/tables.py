@@ -99,7 +99,7 @@ def find_columns(path: str | os.PathLike[str], available: Sequence[str], columns
             raise InputError(
                 str(path),
                 f"no columns {prefix}0, {prefix}1, … among {_listed(available)}",
-                f"Name them: {option}=[…] in Python, --{option} NAME,NAME on the command line",
+                f"Name them: {option}=[…] in Python, or nopg data convert FILE new.npz --{option} NAME,NAME …",
             )
     if "next_observations" in vectors and len(vectors["next_observations"]) != len(vectors["observations"]):
         raise InputError("next_obs", f"{len(vectors['next_observations'])} columns", "Give as many as obs has")
