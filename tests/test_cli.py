@@ -75,7 +75,7 @@ def data_file(tmp_path):
 
 def test_help_tells_a_newcomer_what_there_is():
     text = fine("--help")
-    for name in ("train", "evaluate", "report", "export", "data", "demonstrate", "deploy", "collect"):
+    for name in ("train", "evaluate", "report", "export", "data", "demonstrate", "deploy", "collect", "reproduce"):
         assert re.search(rf"^  {name} +[A-Z]", text, flags=re.MULTILINE), name
     assert "Exit codes" in text
     for name in ("train", "evaluate", "report", "export", "demonstrate"):
@@ -159,7 +159,10 @@ def test_recipes_give_what_they_name():
         (["nix.npz"], "nix.npz"),
         (["grid:6,6,2"], "--env"),
         (["grid:6,x,2", "--env", ENV], "recipe"),
-        (["grid:6,6", "--env", ENV], "levels"),
+        (["grid:6,6", "--env", ENV], "levels must be 3 positive counts, states then actions; got (6, 6). Write grid:20,20,2."),
+        (["grid:6,6", "--env", "nopg/LQR-v0"], "Write grid:20,20,2,2."),
+        (["grid:99999,99999,99", "--env", ENV], "989,980,200,099 transitions"),
+        (["rollouts:uniform:0", "--env", ENV], "Write rollouts:uniform:1000."),
         (["rollouts:uniform", "--env", ENV], "recipe"),
         (["rollouts:nix:10", "--env", ENV], "nix"),
         (["demonstrations:nix"], "mountain_car_scripted"),
@@ -174,6 +177,7 @@ def test_recipes_give_what_they_name():
         ([GRID, "--env", ENV, "--device", "abacus"], "--device"),
         ([GRID, "--env", ENV, "-o", "model.tar"], ".zip"),
         ([GRID, "--env", "MountainCarContinuous-v0"], "state_space"),
+        ([GRID, "--env", "MountainCarContinuous-v0"], "Write rollouts:uniform:1000."),
     ],
 )
 def test_what_train_cannot_use_is_one_line(arguments, message, tmp_path, monkeypatch):
@@ -422,3 +426,12 @@ def test_a_models_normalization_is_not_forgotten(tmp_path):
 def test_a_model_of_another_algorithm_is_told_apart(tmp_path):
     PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "ppo.zip")
     assert "--algo" in refused("export", tmp_path / "ppo.zip", tmp_path / "p.onnx")
+
+
+def test_an_experiment_of_the_paper_writes_every_seed_beside_the_papers_number(tmp_path):
+    output = fine("reproduce", "pendulum-grid", "--quick", "--seeds", 2, "-o", tmp_path)
+    rows = json.loads((tmp_path / "pendulum-grid.json").read_text())["rows"]
+    assert {row["samples"] for row in rows} == {200, 450}
+    assert all(len(row["returns"]) == 2 and row["paper"] in (-3775, -593) for row in rows)
+    assert (tmp_path / "pendulum-grid.md").read_text() in output
+    assert "not there yet" in refused("reproduce", "mountain-car", "-o", tmp_path)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import gymnasium as gym
+from gymnasium import spaces
 
 from nopg_envs.demonstrations import demonstration_file
 from sb3_nopg.datafiles.files import one_line
@@ -84,7 +85,7 @@ def load_data(source: str, env_id: str | None, seed: int, *, trust: bool = False
         raise InputError("DATA", f"the recipe {source!r} asks an environment for transitions", "Say which by --env")
     env = make_env(env_id)
     try:
-        return make_dataset(recipe, env, seed)
+        return make_dataset(recipe, env, seed, advice=_advice(kind, env))
     finally:
         env.close()
 
@@ -105,3 +106,12 @@ def _recipe(source: str, kind: str, details: str) -> dict[str, Any] | None:
             "DATA", f"{source!r} is not a complete recipe", "Write it like grid:20,20,2 or rollouts:uniform:1000"
         ) from error
     return None
+
+
+def _advice(kind: str, env: gym.Env) -> str:
+    """What to write instead of a recipe that this environment refuses."""
+    state_space, action_space = getattr(env.unwrapped, "state_space", None), env.action_space
+    if kind != "grid" or not isinstance(state_space, spaces.Box) or not isinstance(action_space, spaces.Box):
+        return "Write rollouts:uniform:1000"
+    levels = ["20"] * state_space.shape[0] + ["2"] * action_space.shape[0]
+    return f"Write grid:{','.join(levels)}"

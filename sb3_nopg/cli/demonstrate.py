@@ -11,6 +11,7 @@ from nopg_envs.demonstrate import MANUAL, Recorder, check_drivable, drive
 from nopg_envs.demonstration_window import DemonstrationWindow
 from sb3_nopg.cli.arguments import make_env
 from sb3_nopg.cli.failures import UnsuccessfulError, check_output, one_line_errors
+from sb3_nopg.datafiles import target_of
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 
@@ -38,8 +39,10 @@ def demonstrate(
     Example: nopg demonstrate --env MountainCarContinuous-v0 --episodes 10 -o demo.npz
     """
     check_output("--output", output)
-    if output.exists():
-        raise InputError("--output", f"{output} exists already", "Choose another name, so that no recording is lost")
+    # Also refuses endings that nothing can be written to, before a person drives.
+    target = target_of(output)
+    if target.exists():
+        raise InputError("--output", f"{target} exists already", "Choose another name, so that no recording is lost")
     simulation = make_env(env, "rgb_array")
     recorder = Recorder(episodes)
     try:

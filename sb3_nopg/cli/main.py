@@ -13,6 +13,7 @@ from sb3_nopg.cli.evaluate import evaluate
 from sb3_nopg.cli.export import export
 from sb3_nopg.cli.failures import EXIT_CODES, one_line_errors
 from sb3_nopg.cli.report import report
+from sb3_nopg.cli.reproduce import reproduce
 from sb3_nopg.cli.train import train
 from sb3_nopg.errors import InputError
 
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=EXIT_CODES,
 )
-for command in (train, evaluate, report, export, demonstrate):
+for command in (train, evaluate, report, export, demonstrate, reproduce):
     app.command(epilog=EXIT_CODES)(command)
 app.add_typer(data_app, name="data")
 
