@@ -169,7 +169,7 @@ class TransitionDataset:
         Write the data so that :meth:`load` gives back the same bits. A failed write leaves no half-written file behind.
 
         :param path: file to write: ``.npz``, ``.h5``, ``.csv``, ``.parquet``, ``.pkl`` (an SB3 replay buffer), or
-            ``minari:ID``; ``.npz`` is added where the suffix is none of these
+            ``minari:ID``; ``.npz`` is added where there is no suffix
         :param format: one of :data:`sb3_nopg.datafiles.FORMATS` where the path does not tell
         :return: the file written
         """

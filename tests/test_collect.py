@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from scipy import stats
 
+from nopg_envs import collect
 from nopg_envs.behaviours import gaussian_mixture, uniform
 from nopg_envs.cartpole import QuanserCartPoleSwingUpEnv
 from nopg_envs.collect import grid, rollouts
@@ -248,6 +249,19 @@ def test_grid_refuses_ranges_without_ends():
     env.state_space = env.observation_space
     with pytest.raises(ValueError, match="finite ends"):
         grid(env, (2, 2, 2, 2))
+
+
+@pytest.mark.parametrize("levels", [(99999, 99999, 99), np.array([99999, 99999, 99])])
+def test_grid_refuses_more_than_anybody_can_wait_for(levels):
+    with pytest.raises(ValueError, match="levels: 99999 x 99999 x 99 are 989,980,200,099 transitions"):
+        grid(HangingPendulumEnv(), levels)
+
+
+def test_grid_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(collect, "LARGEST_GRID", 12)
+    assert len(grid(HangingPendulumEnv(), (3, 2, 2))["rewards"]) == 12
+    with pytest.raises(ValueError, match="levels: 13 x 1 x 1 are 13 transitions"):
+        grid(HangingPendulumEnv(), (13, 1, 1))
 
 
 # --- Bad input -----------------------------------------------------------------------------------------------------------

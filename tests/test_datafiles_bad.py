@@ -246,6 +246,52 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path, case):
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", pathlib.Path("."), "empty", "empty.d", pathlib.Path("empty")])
+def test_a_name_that_is_no_file_is_refused(tmp_path, monkeypatch, name):
+    (tmp_path / "here" / "empty").mkdir(parents=True)
+    (tmp_path / "here" / "empty.d").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError, match=r"is empty|is a folder, and no Minari data set"):
+        TransitionDataset.load(name)
+
+
+@pytest.mark.parametrize("format", [None, "npz", "csv"])
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_nothing_is_written_to_a_name_that_is_no_file(tmp_path, monkeypatch, name, format):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="names no file"):
+        make_dataset().save(name, format)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(InputError, match=r"is empty|names no file"):
+        TransitionDataset.load(name, format or "npz")
+
+
+@pytest.mark.parametrize("name", [".", "data"])
+def test_folders_of_minari_need_no_ending(tmp_path, monkeypatch, name):
+    dataset, folder = trajectories(lengths=(4,)), tmp_path / "pole.odd-v0"
+    os.rename(dataset.save(tmp_path / "whole-v0", "minari"), folder)
+    monkeypatch.chdir(folder)
+    assert len(TransitionDataset.load(name)) == len(TransitionDataset.load(folder)) == len(dataset)
+
+
+@pytest.mark.parametrize("name", ["d.txt", "d.xlsx", "d.npz.bak", "d.v2b"])
+def test_an_unknown_ending_is_refused_with_the_known_ones(tmp_path, name):
+    with pytest.raises(InputError, match=r"the ending \.\w+ is not known.*\.npz, \.h5, .*\.parquet"):
+        make_dataset().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    npz()(tmp_path / "d.npz")
+    (tmp_path / "d.npz").rename(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}: the ending"):
+        TransitionDataset.load(tmp_path / name)
+    assert len(TransitionDataset.load(tmp_path / name, "npz")) == 12
+
+
+@pytest.mark.parametrize("name", ["d", "d.v2", "d_0.95", "d.2024-05-01"])
+def test_a_number_is_no_ending(tmp_path, name):
+    assert make_dataset().save(tmp_path / name) == tmp_path / f"{name}.npz"
+    assert len(TransitionDataset.load(tmp_path / name)) == 12
+
+
 def test_there_are_more_than_twenty_of_them():
     assert len(BAD_FILES) > 20
 

@@ -293,6 +293,56 @@ def test_the_command_line_gives_a_data_set(injected, tmp_path):
     np.testing.assert_array_equal(data.observations[0], first)
 
 
+@pytest.fixture
+def no_display(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+
+
+def test_without_a_display_nobody_drives(injected, no_display, tmp_path):
+    injected += [[], [], [key(pygame.K_RETURN)]]
+    result = demonstrate("-o", str(tmp_path / "demo.npz"))
+    assert result.exit_code == 2
+    assert "no display" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def pretended_display(no_display, monkeypatch):
+    """No window at all; SDL says that it is X11's."""
+    monkeypatch.setattr(pygame.display, "init", lambda: None)
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: "x11")
+    monkeypatch.setattr(pygame.display, "set_mode", lambda size: pygame.Surface(size))
+    monkeypatch.setattr(pygame.display, "set_caption", lambda title: None)
+    monkeypatch.setattr(pygame.joystick, "init", lambda: None)
+
+
+@pytest.mark.parametrize("name", ["DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"])
+def test_any_display_will_do(pretended_display, monkeypatch, name):
+    monkeypatch.setenv(name, "dummy")
+    with DemonstrationWindow("test", 30) as window:
+        assert window is not None
+
+
+@pytest.mark.parametrize("driver", ["offscreen", "dummy"])
+def test_a_display_that_does_not_answer_is_none(pretended_display, monkeypatch, driver):
+    monkeypatch.setenv("DISPLAY", ":77")
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: driver)
+    with pytest.raises(OSError, match="does not answer"), DemonstrationWindow("test", 30):
+        pass
+
+
+@pytest.mark.parametrize("name", ["demo.txt", "demo.npy"])
+def test_what_cannot_be_written_is_refused_before_anybody_drives(injected, tmp_path, name):
+    injected += [[], [], [key(pygame.K_RETURN)]]
+    result = demonstrate("-o", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert name in result.stderr
+    assert len(injected) == 3
+
+
 def test_a_recording_is_never_overwritten(injected, tmp_path):
     output = tmp_path / "demo.npz"
     output.write_text("precious")
@@ -300,6 +350,8 @@ def test_a_recording_is_never_overwritten(injected, tmp_path):
     assert result.exit_code == 2
     assert "exists already" in result.stderr
     assert output.read_text() == "precious"
+    # The ending is added, so this is the same file.
+    assert "exists already" in demonstrate("-o", str(tmp_path / "demo")).stderr
 
 
 def test_nothing_kept_is_no_success(injected, tmp_path):

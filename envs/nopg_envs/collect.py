@@ -14,6 +14,8 @@ from nopg_envs.behaviours import BEHAVIOURS, Behaviour
 
 # Steps without an end after which whole episodes are given up. The longest that our own environments have is a tenth of it.
 LONGEST_EPISODE = 100_000
+# A grid multiplies quickly; beyond this a slip of the keyboard is likelier than a wish.
+LARGEST_GRID = 10**7
 START_NAMES = ("paper", "operator")
 Start = str | npt.ArrayLike | Callable[[np.random.Generator], npt.ArrayLike]
 
@@ -26,7 +28,8 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
     The environment must start anywhere (``reset(options={"state": ...})``) and know its ``state_space``.
 
     :param env: environment to query; where its steps are random, seed it before with ``env.reset(seed=...)``
-    :param levels: number of levels for each state dimension, then for each action dimension
+    :param levels: number of levels for each state dimension, then for each action dimension; their product is the number of
+        transitions, ten million at most
     :return: arrays by name, actions as they were applied; unordered one-step samples, so there are no episodes and no time
         limits
     """
@@ -41,6 +44,11 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {levels!r}")
     if len(levels) != len(low) or not all(isinstance(n, int | np.integer) and n > 0 for n in levels):
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {tuple(levels)}")
+    # Whole numbers of Python, because NumPy's would wrap around.
+    n_transitions = math.prod(int(n) for n in levels)
+    if n_transitions > LARGEST_GRID:
+        counts = " x ".join(str(n) for n in levels)
+        raise ValueError(f"levels: {counts} are {n_transitions:,} transitions, and a grid may have {LARGEST_GRID:,}")
 
     axes = [np.linspace(lo, hi, n) if n > 1 else [(lo + hi) / 2] for lo, hi, n in zip(low, high, levels, strict=True)]
     columns = _Columns("observations", "actions", "rewards", "next_observations", "terminals")

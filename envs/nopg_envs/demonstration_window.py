@@ -1,5 +1,7 @@
 """The window in which a person drives an environment: pictures, a line of numbers, arrow keys and gamepads, by pygame."""
 
+import os
+import sys
 from collections import deque
 from typing import Any
 
@@ -9,6 +11,19 @@ from nopg_envs.demonstrate import Command, Controls, Status
 from nopg_envs.rendering import BACKGROUND, INK, _import_pygame
 
 _BAR_HEIGHT, _MARGIN, _TEXT_SIZE, _MIN_WIDTH = 56, 10, 22, 720
+
+# SDL draws where one of them tells it to.
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+_INVISIBLE = ("offscreen", "dummy")
+
+
+def _check_display() -> None:
+    """Without a display SDL opens a window that nobody sees, and the data set would be one that nobody drove."""
+    if sys.platform.startswith("linux") and not any(os.environ.get(name) for name in _DISPLAYS):
+        raise OSError(
+            f"A window is needed to drive, and there is no display here (none of {', '.join(_DISPLAYS)} is set); "
+            "work at a computer with a screen, or forward its display (ssh -X)"
+        )
 
 
 class DemonstrationWindow:
@@ -40,11 +55,16 @@ class DemonstrationWindow:
 
     def __enter__(self) -> "DemonstrationWindow":
         pygame = self._pygame
+        _check_display()
         try:
             pygame.display.init()
             self._surface = pygame.display.set_mode((_MIN_WIDTH, _BAR_HEIGHT))
         except pygame.error as error:
             raise OSError(f"A window is needed to drive, and none can be opened here ({error})") from error
+        # What SDL falls back to where the display named does not answer.
+        if not os.environ.get("SDL_VIDEODRIVER") and pygame.display.get_driver() in _INVISIBLE:
+            pygame.quit()
+            raise OSError("A window is needed to drive, and the display does not answer; check DISPLAY and WAYLAND_DISPLAY")
         pygame.display.set_caption(self._title)
         pygame.font.init()
         pygame.joystick.init()

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,8 @@ _SUFFIXES = {
     ".npy": "object_array",
     ".journal": "flight_log",
 }
+# data.v2, gamma_0.95, run.2024-05-01: part of a name, no ending.
+_NUMBER = re.compile(r"\.v?\d[\d_-]*")
 _MODULES = {
     "npz": "npz_file",
     "hdf5": "hdf5_file",
@@ -68,13 +71,11 @@ def read_dataset(
 def write_dataset(dataset: TransitionDataset, path: str | os.PathLike[str], format: str | None = None) -> pathlib.Path:
     """
     :param dataset: the data
-    :param path: file to write; one without a suffix that we know becomes an ``.npz``
+    :param path: file to write; one without a suffix becomes an ``.npz``
     :param format: one of `FORMATS`; without it, by the suffix
     :return: the file written
     """
     chosen, target = _format_of(path, format), target_of(path, format)
-    if chosen in _READ_ONLY:
-        raise InputError(str(path), f"the format {chosen} is only read, not written", "Save as .npz")
     _module(chosen).write(dataset, path if chosen == "minari" else target)
     return target
 
@@ -86,6 +87,8 @@ def target_of(path: str | os.PathLike[str], format: str | None = None) -> pathli
     :return: the file, or the folder of Minari's, that it will write
     """
     chosen = _format_of(path, format)
+    if chosen in _READ_ONLY:
+        raise InputError(str(path), f"the format {chosen} is only read, not written", "Save as .npz")
     if chosen == "minari":
         return minari_folder.folder_of(path)
     return npz_file.with_suffix(pathlib.Path(path)) if chosen == "npz" and format is None else pathlib.Path(path)
@@ -97,18 +100,33 @@ def _module(chosen: str) -> Any:
 
 
 def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
-    if format is None:
-        if os.fspath(path).startswith(minari_folder.PREFIX):
-            return "minari"
-        return _SUFFIXES.get(pathlib.Path(path).suffix.lower(), "npz")
-    if format not in FORMATS:
+    if format is not None and format not in FORMATS:
         raise InputError("format", f"{format!r} is unknown", f"Use one of {', '.join(FORMATS)}")
-    return format
+    if format == "minari" or (format is None and os.fspath(path).startswith(minari_folder.PREFIX)):
+        return "minari"
+    if pathlib.Path(path).name in ("", ".."):
+        raise InputError("path", f"{os.fspath(path)!r} names no file", "Give the name of a data set")
+    return _format_of_suffix(path) if format is None else format
+
+
+def _format_of_suffix(path: str | os.PathLike[str]) -> str:
+    suffix = pathlib.Path(path).suffix.lower()
+    if not suffix or _NUMBER.fullmatch(suffix):
+        return "npz"
+    if suffix not in _SUFFIXES:
+        known = ", ".join(_SUFFIXES)
+        raise InputError(str(path), f"the ending {suffix} is not known", f"Use one of {known}, or none for .npz")
+    return _SUFFIXES[suffix]
 
 
 def _source(path: str | os.PathLike[str], format: str | None) -> tuple[pathlib.Path, str]:
     """The file that a path means, and its format."""
-    source, chosen = pathlib.Path(path), _format_of(path, format)
+    if not os.fspath(path):
+        raise InputError("path", "is empty", "Give the name of a data set")
+    source = pathlib.Path(path)
+    if format is None and _is_minari_folder(source):
+        return source, "minari"
+    chosen = _format_of(path, format)
     if chosen == "minari":
         return source, chosen
     if chosen == "npz" and not source.is_file() and npz_file.with_suffix(source).is_file():
@@ -117,11 +135,21 @@ def _source(path: str | os.PathLike[str], format: str | None) -> tuple[pathlib.P
         if chosen in ("npz", "flight_log") and flight_log.journal_of(source).is_file():
             return flight_log.journal_of(source), "flight_log"
         raise FileNotFoundError(f"No data set at {path}")
-    if source.is_dir() and format is None and minari_folder.is_minari(source):
-        return source, "minari"
     if chosen == "npz" and format is None and flight_log.is_flight_log(source):
         chosen = "flight_log"
     if source.is_file():
         # So that a file nobody may read is told apart from a damaged one, in every format.
         open(source, "rb").close()
     return source, chosen
+
+
+def _is_minari_folder(source: pathlib.Path) -> bool:
+    """Whether a path without a format means the folder there; a file ``run.npz`` goes before a folder ``run``."""
+    if not source.is_dir() or (source.name and npz_file.with_suffix(source).is_file()):
+        return False
+    if minari_folder.is_minari(source):
+        return True
+    # A folder with the ending of a file is for the reader of that format to refuse.
+    if source.suffix.lower() not in _SUFFIXES:
+        raise InputError(str(source), "is a folder, and no Minari data set", "Give the name of a file")
+    return False

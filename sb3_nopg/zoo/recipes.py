@@ -28,21 +28,25 @@ from sb3_nopg.symmetry import add_mirror_images
 #: where the transitions come from; a recipe names one of them
 SOURCES = ("file", "grid", "rollouts")
 _EXAMPLE = "Write for instance data: {rollouts: {policy: uniform, n_transitions: 1500}}"
+_EXAMPLES = {"grid": "Write for instance data: {grid: {levels: [20, 20, 2]}}", "rollouts": _EXAMPLE}
 _ROLLOUT_FIELDS = ("policy", "n_transitions", "n_episodes", "start", "episode_steps")
 # How often the scripted driver does the right thing.
 _PUMPING_SHARE = 0.5
 
 
-def make_dataset(data: Any, env: gym.Env, seed: int, folder: str | os.PathLike[str] | None = None) -> TransitionDataset:
+def make_dataset(
+    data: Any, env: gym.Env, seed: int, folder: str | os.PathLike[str] | None = None, *, advice: str | None = None
+) -> TransitionDataset:
     """
     :param data: what a config says under ``data``
     :param env: environment of the run; its state afterwards is unspecified
     :param seed: of the data, unless ``data`` has its own
     :param folder: where a relative path is looked for that the current directory does not have
+    :param advice: what to write instead of a grid or rollouts that the environment refuses; as a config has it by default
     :raises InputError: naming the field of ``data`` at fault
     """
     source, content = check_recipe(data)
-    dataset = _from_file(content, folder) if source == "file" else _collected(source, data, env, seed)
+    dataset = _from_file(content, folder) if source == "file" else _collected(source, data, env, seed, advice)
     mirror = data.get("mirror")
     return dataset if mirror is None else _with_mirror_images(dataset, mirror)
 
@@ -56,7 +60,7 @@ def _with_mirror_images(dataset: TransitionDataset, mirror: Any) -> TransitionDa
     return add_mirror_images(dataset, fields["observation_signs"], fields["action_signs"])
 
 
-def _collected(source: str, data: Mapping[str, Any], env: gym.Env, seed: int) -> TransitionDataset:
+def _collected(source: str, data: Mapping[str, Any], env: gym.Env, seed: int, advice: str | None) -> TransitionDataset:
     content = data[source]
     own = data.get("env")
     asked = env if own is None else _make_env(own)
@@ -66,7 +70,7 @@ def _collected(source: str, data: Mapping[str, Any], env: gym.Env, seed: int) ->
         raise
     except ValueError as error:
         # Errors of nopg_envs name the argument at fault, which is the field here.
-        raise InputError(f"data.{source}", str(error).rstrip("."), _EXAMPLE) from error
+        raise InputError(f"data.{source}", str(error).rstrip("."), advice or _EXAMPLES[source]) from error
     finally:
         if own is not None:
             asked.close()
