@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 import nopg_envs
 from nopg_envs.cartpole import PARAMETER_SETS, CartPoleParameters
 from nopg_robot import collect, deploy, rig_file
+from nopg_robot.rig_sections import Connection, HilConnection, QuarcConnection, SerialConnection, SimulatedConnection
 from sb3_nopg.cli import demo, main
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", flags=re.MULTILINE)
@@ -24,10 +25,10 @@ ENVIRONMENTS = {
     "nopg/QuanserCartPoleSwingUp-v0": nopg_envs.QuanserCartPoleSwingUpEnv,
 }
 CONNECTIONS = (
-    rig_file.SimulatedConnection,
-    rig_file.QuarcConnection,
-    rig_file.HilConnection,
-    rig_file.SerialConnection,
+    SimulatedConnection,
+    QuarcConnection,
+    HilConnection,
+    SerialConnection,
 )
 _PARAMETER = re.compile(r"^:param (\w+): ", flags=re.MULTILINE)
 
@@ -101,7 +102,7 @@ def rig_file_reference() -> str:
 
 
 def _kind(field: FieldInfo) -> str:
-    if field.annotation is rig_file.Connection or "Connection" in str(field.annotation):
+    if field.annotation is Connection or "Connection" in str(field.annotation):
         return "section"
     bounds = [_bound(entry) for entry in field.metadata]
     return " ".join([_type_name(field.annotation), *(bound for bound in bounds if bound)])

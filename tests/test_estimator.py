@@ -14,7 +14,7 @@ from nopg_envs.cartpole.simulator import CartPoleSimulator
 from nopg_robot.errors import PlantError
 from nopg_robot.estimator import State, StateEstimator, wrap_angle
 from nopg_robot.plants.base import Reading
-from nopg_robot.rig_file import Sensors
+from nopg_robot.rig_sections import Sensors
 
 CART = PARAMETER_SETS["identified"]
 SAMPLE_S = 0.002

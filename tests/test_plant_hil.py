@@ -15,7 +15,7 @@ from nopg_robot.clock import SimulatedClock
 from nopg_robot.errors import PlantError
 from nopg_robot.hil_stub import HIL, Clock, HILError
 from nopg_robot.plants.hil import HilPlant, checked
-from nopg_robot.rig_file import HilConnection
+from nopg_robot.rig_sections import HilConnection
 from nopg_robot.simulated_card import SimulatedCard
 from nopg_robot.simulated_cart import SimulatedCart
 

@@ -18,7 +18,8 @@ import yaml
 from nopg_envs.cartpole.simulator import filter_coefficients
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.quarc import QuarcPlant
-from nopg_robot.rig_file import QuarcConnection, RigFile
+from nopg_robot.rig_file import RigFile
+from nopg_robot.rig_sections import QuarcConnection
 from nopg_robot.simulated_cart import SimulatedCart
 from nopg_robot.virtual_rig.__main__ import main
 from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
@@ -550,7 +551,7 @@ def test_a_command_that_is_no_number_stops_the_motor():
 CLIENT = """
 import sys, time
 from nopg_robot.plants.quarc import QuarcPlant
-from nopg_robot.rig_file import QuarcConnection
+from nopg_robot.rig_sections import QuarcConnection
 port = int(sys.argv[1])
 plant = QuarcPlant(QuarcConnection(plant="quarc", host="127.0.0.1", port=port, read_timeout_s=2.0, watchdog_s=None))
 plant.open()

@@ -16,7 +16,8 @@ from nopg_robot import protocol
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.serial_board import SerialPlant
 from nopg_robot.protocol import Configure, Drive, Flag, Frame, Hello, Message, Poll, State, Stop
-from nopg_robot.rig_file import RigFile, SerialConnection
+from nopg_robot.rig_file import RigFile
+from nopg_robot.rig_sections import SerialConnection
 from nopg_robot.simulated_cart import SimulatedCart
 from nopg_robot.virtual_rig.serial_board import Firmware, VirtualSerialBoard
 
@@ -385,7 +386,7 @@ class TestGivenUp:
 DRIVE_FOR_EVER = """
 import sys, time
 from nopg_robot.plants.serial_board import SerialPlant
-from nopg_robot.rig_file import SerialConnection
+from nopg_robot.rig_sections import SerialConnection
 connection = SerialConnection(plant="serial", port=sys.argv[1], read_timeout_s=1.0, watchdog_s=float(sys.argv[2]))
 with SerialPlant(connection) as plant:
     for cycle in range(10**9):

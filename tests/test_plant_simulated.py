@@ -12,7 +12,8 @@ from nopg_envs.cartpole.simulator import CartPoleSimulator
 from nopg_robot.clock import MonotonicClock, SimulatedClock
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.simulated import SimulatedPlant
-from nopg_robot.rig_file import RigFile, Sensors, SimulatedConnection
+from nopg_robot.rig_file import RigFile
+from nopg_robot.rig_sections import Sensors, SimulatedConnection
 from nopg_robot.simulated_cart import SimulatedCart
 
 FAST = SimulatedConnection(plant="simulated", real_time=False)

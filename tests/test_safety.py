@@ -18,7 +18,8 @@ from nopg_robot.estimator import State, StateEstimator
 from nopg_robot.flight_log import read_flight
 from nopg_robot.plants import Rig
 from nopg_robot.plants.base import Reading
-from nopg_robot.rig_file import Limits, RigFile, Timing
+from nopg_robot.rig_file import RigFile
+from nopg_robot.rig_sections import Limits, Timing
 from nopg_robot.safety import Checks, Decision, Reason, SafetySupervisor, Situation
 from rigs import balance, fast_rig, metadata
 

@@ -14,7 +14,8 @@ from nopg_robot.display import LiveDisplay, PlainDisplay, banner
 from nopg_robot.errors import DefectError, PolicyError, RecorderError, RobotError
 from nopg_robot.flight_journal import journal_path
 from nopg_robot.plants import Rig, simulated_twin
-from nopg_robot.rig_file import Limits, RigFile
+from nopg_robot.rig_file import RigFile
+from nopg_robot.rig_sections import Limits
 from nopg_robot.safety import Reason
 from nopg_robot.session import RunSummary
 

@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nopg_robot.rig_file import Limits
+from nopg_robot.rig_sections import Limits
 
 REFRESH_HZ = 8.0
 # Python lets a drawing thread run on for 5 ms while the control loop waits for its turn: more than a whole cycle.

@@ -8,7 +8,7 @@ no larger than what was asked for and has its sign, or is zero.
 import math
 from dataclasses import dataclass
 
-from nopg_robot.rig_file import Limits, Timing
+from nopg_robot.rig_sections import Limits, Timing
 from nopg_robot.safety_checks import (
     AngleCheck,
     Check,

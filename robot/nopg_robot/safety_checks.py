@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nopg_robot.estimator import State, wrap_angle
-from nopg_robot.rig_file import Limits, Timing
+from nopg_robot.rig_sections import Limits, Timing
 
 
 class Reason(str, Enum):

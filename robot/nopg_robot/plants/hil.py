@@ -12,7 +12,7 @@ import numpy as np
 from nopg_robot.clock import MonotonicClock
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_file import HilConnection
+from nopg_robot.rig_sections import HilConnection
 
 # Of the cards' converters, before an amplifier of gain one.
 DAC_LIMIT_VOLT = 10.0

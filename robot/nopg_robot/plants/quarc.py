@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nopg_robot.clock import Clock, MonotonicClock
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_file import QuarcConnection
+from nopg_robot.rig_sections import QuarcConnection
 
 DOUBLE = np.dtype(">f8")
 # Samples that were on their way when the connection was made arrive within this time.

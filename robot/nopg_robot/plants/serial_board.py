@@ -26,7 +26,7 @@ from nopg_robot.protocol import (
     encode,
     next_sequence,
 )
-from nopg_robot.rig_file import SerialConnection
+from nopg_robot.rig_sections import SerialConnection
 
 # A wait on the port looks at the clock so often; bytes that arrive end it at once.
 LOOK_S = 0.001

@@ -5,7 +5,7 @@ import math
 from nopg_robot.clock import Clock, MonotonicClock, SimulatedClock
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_file import Sensors, SimulatedConnection
+from nopg_robot.rig_sections import Sensors, SimulatedConnection
 from nopg_robot.simulated_cart import SimulatedCart
 
 
