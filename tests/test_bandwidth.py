@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_nopg import bandwidth as bandwidth_module
-from sb3_nopg.bandwidth import MARGINAL_RULES, Bandwidths, select_bandwidth, select_bandwidths
+from sb3_nopg import bandwidth_rules
+from sb3_nopg.bandwidth import Bandwidths, select_bandwidth, select_bandwidths
+from sb3_nopg.bandwidth_rules import MARGINAL_RULES
 from sb3_nopg.errors import InputError
 
 RULES = sorted(MARGINAL_RULES)
@@ -57,7 +58,7 @@ def test_likelihood_equals_its_definition(outlier):
     values = np.append(rng.normal(size=40), outlier)
     # The function works on a range of one, up to a constant: compare differences.
     extent = np.ptp(values)
-    function = bandwidth_module._held_out_log_likelihood((values - values.min())[None, :] / extent)
+    function = bandwidth_rules._held_out_log_likelihood((values - values.min())[None, :] / extent)
     ours = np.array([function(h / extent) for h in (0.01, 0.1, 0.5, 3.0, 50.0)])
     reference = np.array([reference_log_likelihood(values, range(41), h) for h in (0.01, 0.1, 0.5, 3.0, 50.0)])
     assert np.all(np.isfinite(ours))

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.logger import CSVOutputFormat, Logger
 
-from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS, MARGINAL_RULES
+from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS
+from sb3_nopg.bandwidth_rules import MARGINAL_RULES
 from sb3_nopg.cli import arguments
 from sb3_nopg.cli.failures import check_output, one_line_errors
 from sb3_nopg.cli.models import TrainingRecord, digest, progress_path, record_path
