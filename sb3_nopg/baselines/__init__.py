@@ -1,0 +1,33 @@
+"""
+What NOPG is compared with: the paper's baselines, and what a user would pick today.
+
+Each learns from a :class:`sb3_nopg.TransitionDataset` and has SB3's ``predict``. d3rlpy's algorithms are in
+:mod:`sb3_nopg.baselines.d3rlpy_runner`, because they run in a virtual environment of their own.
+"""
+
+from sb3_nopg.baselines.behavior import BehaviorPolicy, linear_gaussian_behavior, mixture_behavior, uniform_behavior
+from sb3_nopg.baselines.evaluation import BestEvaluation, Evaluation
+from sb3_nopg.baselines.offline_ddpg import FixedDataDDPG, FixedDataTD3, offline_ddpg, online_ddpg
+from sb3_nopg.baselines.offline_dpg import OfflineDPG, QuadraticCritic
+from sb3_nopg.baselines.paper import PAPER_SETTINGS
+from sb3_nopg.baselines.pwis import PWIS, PWISEstimate
+from sb3_nopg.baselines.trajectories import episode_returns
+
+__all__ = [
+    "PAPER_SETTINGS",
+    "PWIS",
+    "BehaviorPolicy",
+    "BestEvaluation",
+    "Evaluation",
+    "FixedDataDDPG",
+    "FixedDataTD3",
+    "OfflineDPG",
+    "PWISEstimate",
+    "QuadraticCritic",
+    "episode_returns",
+    "linear_gaussian_behavior",
+    "mixture_behavior",
+    "offline_ddpg",
+    "online_ddpg",
+    "uniform_behavior",
+]

@@ -1,0 +1,185 @@
+"""
+The runner for d3rlpy with an interpreter that has a stand-in for d3rlpy; with the real one where ``NOPG_D3RLPY_ENVIRONMENT``
+names a folder that ``make_environment`` made, or is to make.
+"""
+
+import os
+import pathlib
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+
+from sb3_nopg import InputError, TransitionDataset
+from sb3_nopg.baselines.d3rlpy_runner import D3rlpyError, NumpyPolicy, make_environment, train
+from sb3_nopg.baselines.d3rlpy_runner.environment import interpreter, run
+
+ACTIONS = spaces.Box(np.array([-2.0], np.float32), np.array([4.0], np.float32))
+
+# What of d3rlpy the script uses, made of torch alone: regression of the actor on the actions. It notes the batches it saw.
+STAND_IN = """
+import json, pathlib, sys, types
+import numpy as np
+import torch
+
+
+class Algorithm:
+    def __init__(self, name, settings):
+        self.name, self.settings = name, settings
+
+    def create_impl(self, shape, action_size):
+        encoder = torch.nn.Sequential(torch.nn.Linear(shape[0], self.settings["units"][0]), torch.nn.ReLU())
+        policy = torch.nn.Module()
+        policy._encoder, policy._mu = encoder, torch.nn.Linear(self.settings["units"][0], action_size)
+        policy._logstd = torch.nn.Linear(self.settings["units"][0], action_size)
+        self.impl = types.SimpleNamespace(policy=policy)
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
+
+    def act(self, observations):
+        return torch.tanh(self.impl.policy._mu(self.impl.policy._encoder(torch.as_tensor(observations))))
+
+    def update(self, batch):
+        for array in (batch["observations"], batch["actions"], batch["rewards"], batch["terminals"], batch["intervals"]):
+            assert array.dtype == np.float32 and array.ndim == 2
+        self.seen = {name: float(np.abs(batch[name]).max()) for name in ("actions", "rewards", "terminals")}
+        self.optimizer.zero_grad()
+        loss = (self.act(batch["observations"]) - torch.as_tensor(batch["actions"])).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.item()}
+
+    def predict(self, observations):
+        wrong = 0.5 if self.settings.get("alpha") == "wrong" else 0.0
+        return self.act(observations).detach().numpy() + wrong
+
+
+def config(name):
+    def make(actor_encoder_factory, critic_encoder_factory, value_encoder_factory=None, **settings):
+        assert (value_encoder_factory is not None) == (name == "iql")
+        if settings.get("alpha") == "fail":
+            raise ValueError("alpha is not a number")
+        if settings.get("alpha") == "hang":
+            import time; time.sleep(60)
+        algorithm = Algorithm(name, {"units": actor_encoder_factory, **settings})
+        return types.SimpleNamespace(create=lambda device: algorithm)
+    return make
+
+
+d3rlpy = types.ModuleType("d3rlpy")
+d3rlpy.seed = torch.manual_seed
+d3rlpy.algos = types.SimpleNamespace(IQLConfig=config("iql"), TD3PlusBCConfig=config("td3_bc"))
+d3rlpy.models = types.SimpleNamespace(VectorEncoderFactory=lambda hidden_units: hidden_units)
+d3rlpy.dataset = types.ModuleType("d3rlpy.dataset")
+d3rlpy.dataset.TransitionMiniBatch = dict
+sys.modules["d3rlpy"], sys.modules["d3rlpy.dataset"] = d3rlpy, d3rlpy.dataset
+sys.argv = sys.argv[1:]
+import runpy
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder that looks like a virtual environment with d3rlpy."""
+    folder = tmp_path / "environment"
+    python = interpreter(folder)
+    python.parent.mkdir(parents=True)
+    (folder / "stand_in.py").write_text(STAND_IN)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{folder / "stand_in.py"}" "$@"\n')
+    python.chmod(0o755)
+    return folder
+
+
+def data(n: int = 300) -> TransitionDataset:
+    rng = np.random.default_rng(0)
+    states = 50.0 + 3.0 * rng.normal(size=(n, 2))
+    # Something to regress on, in the environment's units, and constant rewards.
+    actions = 1.0 + 2.0 * np.tanh(states[:, :1] - 50.0)
+    terminals = np.arange(n) % 7 == 0
+    return TransitionDataset(states, actions, np.ones(n), states + 1.0, terminals, action_space=ACTIONS)
+
+
+@pytest.mark.parametrize("algorithm", ["iql", "td3_bc"])
+def test_the_actor_comes_back(environment, algorithm):
+    said: list[str] = []
+    policy = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), progress=said.append, seed=3)
+    assert any("step 400 of 400: loss" in line for line in said)
+    observations = data().observations
+    actions, _ = policy.predict(observations)
+    assert actions.dtype == np.float32
+    assert np.abs(actions - data().actions).mean() < 0.3  # scaled there and back
+    one, state = policy.predict(observations[0])
+    np.testing.assert_allclose(one, actions[0], rtol=1e-6)
+    assert state is None
+    if algorithm == "iql":
+        again = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), seed=3)
+        np.testing.assert_array_equal(again.predict(observations)[0], actions)
+
+
+def test_failures_are_told(environment):
+    with pytest.raises(D3rlpyError, match=r"(?s)Exit code 1.*alpha is not a number"):
+        train(environment, data(), "iql", n_steps=1, alpha="fail")
+    with pytest.raises(D3rlpyError, match="do not act as d3rlpy's policy does"):
+        train(environment, data(), "iql", n_steps=1, alpha="wrong")
+    with pytest.raises(D3rlpyError, match="Not done after 2 s"):
+        train(environment, data(), "iql", n_steps=1, alpha="hang", timeout_s=2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"), [({"algorithm": "cql"}, "algorithm"), ({"environment": "nowhere"}, "environment")]
+)
+def test_bad_input_is_named(environment, changes, field):
+    arguments = {"environment": environment, "dataset": data(), "algorithm": "iql", **changes}
+    with pytest.raises(InputError) as caught:
+        train(**arguments)
+    assert caught.value.field == field
+
+
+def test_a_program_ends_with_its_children(tmp_path):
+    """A child that outlives its parent would hold the output open."""
+    script = (
+        f"import subprocess, sys, time; subprocess.Popen(['sleep', '60']); print({os.getpid()}, flush=True); time.sleep(60)"
+    )
+    start = time.monotonic()
+    with pytest.raises(D3rlpyError, match=f"(?s)Not done after 2 s.*{os.getpid()}"):
+        run([sys.executable, "-c", script], timeout_s=2.0)
+    assert time.monotonic() - start < 50
+
+
+def test_what_cannot_be_started():
+    with pytest.raises(D3rlpyError, match="Cannot start no-such-program"):
+        run(["no-such-program"], timeout_s=5.0)
+
+
+def test_an_environment_is_never_made_over_something_else(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="something other than a virtual environment"):
+        make_environment(tmp_path)
+    assert (tmp_path / "thesis.tex").exists()
+    with pytest.raises(InputError, match="is a file"):
+        make_environment(tmp_path / "thesis.tex")
+
+
+def test_numpy_network_is_torchs():
+    th.manual_seed(0)
+    network = th.nn.Sequential(th.nn.Linear(3, 8), th.nn.ReLU(), th.nn.Linear(8, 5), th.nn.ReLU(), th.nn.Linear(5, 1)).double()
+    layers = [
+        (layer.weight.detach().numpy(), layer.bias.detach().numpy()) for layer in network if isinstance(layer, th.nn.Linear)
+    ]
+    mean, std = np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 2.0])
+    observations = np.random.default_rng(0).normal(size=(20, 3))
+    with th.no_grad():
+        expected = 1.0 + 3.0 * th.tanh(network(th.from_numpy((observations - mean) / std))).numpy()
+    np.testing.assert_allclose(NumpyPolicy(layers, mean, std, ACTIONS).predict(observations)[0], expected, rtol=1e-6)
+
+
+@pytest.mark.skipif("NOPG_D3RLPY_ENVIRONMENT" not in os.environ, reason="needs d3rlpy, which is installed apart")
+@pytest.mark.parametrize("algorithm", ["iql", "td3_bc"])
+def test_with_d3rlpy_itself(algorithm):
+    folder = make_environment(os.environ["NOPG_D3RLPY_ENVIRONMENT"])
+    policy = train(folder, data(), algorithm, n_steps=50, hidden_units=(16,), batch_size=32)
+    actions, _ = policy.predict(data().observations)
+    assert ((actions >= ACTIONS.low) & (actions <= ACTIONS.high)).all()
