@@ -7,17 +7,23 @@ The nonparametric Bellman equation on a fixed data set: prepared once, solved fo
 
 and the full policy gradient, equation (9) of the paper: what needs no automatic differentiation is done here
 (:func:`return_derivative`), the rest is one backward pass through the policy network.
+
+With pessimism κ a row of weights sums to its confidence c = M / (M + κ) only, M being the kernel mass of the samples there.
+What it lacks goes to an end of the worst value w: V(s) = ε(s)ᵀ q + (1 − c) w, where ε sums to c. Rows stay substochastic, so
+all of the above stays: q = Λ⁻¹ (r + γ (1 − c) w) and Ĵ = ε₀ᵀ q + (1 − c₀) w. No sample's value is below w, so that
+Ĵ can only fall as κ rises.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch as th
 
 from sb3_nopg.errors import SolverError
+from sb3_nopg.processes import Processes
 from sb3_nopg.solvers import Solution, SolutionHistory, solve
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.support import Queries, Support
-from sb3_nopg.transition import TransitionMatrix
+from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
 
 
 @dataclass(frozen=True)
@@ -25,16 +31,22 @@ class BellmanProblem:
     """
     All of the equation that does not depend on the policy. Build it with :func:`prepare_problem`.
 
+    Where several processes share it, queries and rows of P̂ are those of this process, and all else is whole.
+
     :param support: the samples
     :param queries: states where the policy acts: N sampled next states of transition 0, of transition 1, …, then the n₀
         start states; m = n·N + n₀
     :param rewards: r, (n,)
-    :param continues: zero for a terminal transition, one for any other, (n,)
+    :param continues: zero for a terminal transition, one for any other, for each row of P̂, (n,)
     :param all_continue: whether no transition is terminal
     :param gamma: discount
     :param n_next_state_samples: N
     :param transition: structure of P̂, refilled for every policy
     :param coarse_model: what makes the solves fast, refreshed now and then
+    :param n_initial_states: n₀, of all processes
+    :param worst_value: w, what a policy gets where weights are missing
+    :param start_weights: how much each start state counts, (n₀,); None: all the same, one together
+    :param processes: that share the queries and the rows of P̂
     """
 
     support: Support
@@ -46,14 +58,36 @@ class BellmanProblem:
     n_next_state_samples: int
     transition: TransitionMatrix
     coarse_model: CoarseModel
+    n_initial_states: int
+    worst_value: float = 0.0
+    start_weights: th.Tensor | None = None
+    processes: Processes = field(default_factory=Processes)
 
     @property
     def n_next_states(self) -> int:
-        return len(self.rewards) * self.n_next_state_samples
+        """How many of the queries are next states; the others are start states."""
+        return len(self.continues) * self.n_next_state_samples
 
     @property
-    def n_initial_states(self) -> int:
-        return len(self.queries) - self.n_next_states
+    def n_queries(self) -> int:
+        """m, of all processes."""
+        return len(self.rewards) * self.n_next_state_samples + self.n_initial_states
+
+    @property
+    def n_entries(self) -> int:
+        """Pairs of query and neighbour in one process; the same number for all, because rounding may depend on it."""
+        return self.processes.block_size(self.n_queries) * self.queries.neighbors.n_neighbors
+
+    def own_queries(self, x: th.Tensor) -> th.Tensor:
+        """
+        :param x: something for each query of all processes, (m, …)
+        :return: that of this process's queries
+        """
+        if not self.processes.several:
+            return x
+        n, n_samples = len(self.rewards), self.n_next_state_samples
+        rows = self.processes.own_rows(n)
+        return th.cat([x[rows.start * n_samples : rows.stop * n_samples], self.processes.own(x[n * n_samples :])])
 
 
 @dataclass(frozen=True)
@@ -107,6 +141,7 @@ def prepare_problem(
     gamma: float,
     next_state_bandwidth: th.Tensor,
     next_state_noise: th.Tensor | None = None,
+    processes: Processes | None = None,
 ) -> BellmanProblem:
     """
     Find the neighbour lists and lay out P̂. Dtype and device are those of the tensors given.
@@ -119,27 +154,56 @@ def prepare_problem(
     :param gamma: discount
     :param next_state_bandwidth: of the next-state kernel ϕ, (d_s,)
     :param next_state_noise: standard normal draws for the next states, (n, N, d_s); None: the kernel's mean, s' itself
+    :param processes: that share the queries; None for one alone
     """
-    if next_state_noise is None:
-        n_next_state_samples, next_states = 1, next_observations
-    else:
+    processes = processes or Processes()
+    processes.check_rows(len(rewards))
+    next_states, n_next_state_samples = processes.own(next_observations), 1
+    if next_state_noise is not None:
         n_next_state_samples = next_state_noise.shape[1]
-        next_states = (next_observations[:, None, :] + next_state_bandwidth * next_state_noise).flatten(0, 1)
-    queries = support.locate(th.cat([next_states, initial_states]))
-    columns = None
+        noise = processes.own(next_state_noise)
+        next_states = (next_states[:, None, :] + next_state_bandwidth * noise).flatten(0, 1)
+    queries = _locate_alike(support, th.cat([next_states, processes.own(initial_states)]), processes)
+    columns, continues = None, 1.0 - processes.own(terminals).to(rewards.dtype)
     if queries.neighbors.indices is not None:
-        columns = queries.neighbors.indices[: len(next_states)].reshape(len(rewards), -1)
+        columns = queries.neighbors.indices[: len(next_states)].reshape(len(continues), -1)
     return BellmanProblem(
         support=support,
         queries=queries,
         rewards=rewards,
-        continues=1.0 - terminals.to(rewards.dtype),
+        continues=continues,
         all_continue=not bool(terminals.any()),
         gamma=gamma,
         n_next_state_samples=n_next_state_samples,
-        transition=TransitionMatrix(columns, len(rewards), rewards.dtype, rewards.device),
+        transition=_lay_out(columns, rewards, processes),
         coarse_model=CoarseModel(next_observations / support.state_bandwidth),
+        worst_value=_worst_value(rewards, terminals, gamma) if support.pessimism > 0.0 else 0.0,
+        n_initial_states=len(initial_states),
+        processes=processes,
     )
+
+
+def _locate_alike(support: Support, states: th.Tensor, processes: Processes) -> Queries:
+    """Neighbours of this process's states, as many as those of any other process need."""
+    queries = support.locate(states)
+    longest = int(processes.largest(queries.neighbors.n_neighbors))
+    if longest == queries.neighbors.n_neighbors:
+        return queries
+    return replace(support, n_neighbors=longest).locate(states)
+
+
+def _lay_out(columns: th.Tensor | None, rewards: th.Tensor, processes: Processes) -> TransitionMatrix:
+    if processes.several:
+        return SharedTransitionMatrix(columns, len(rewards), rewards.dtype, rewards.device, processes)
+    return TransitionMatrix(columns, len(rewards), rewards.dtype, rewards.device)
+
+
+def _worst_value(rewards: th.Tensor, terminals: th.Tensor, gamma: float) -> float:
+    """
+    The least that a policy can get by what the data has seen: that the task ends, with the worst reward of all its ends or
+    with none, or that it goes on forever with the worst reward of all else.
+    """
+    return min(0.0, float(th.where(terminals, rewards, rewards / (1.0 - gamma)).min()))
 
 
 def solve_bellman(
@@ -153,48 +217,73 @@ def solve_bellman(
     :param warm_start: solutions for similar policies, to start the solvers from; left as it is
     :param tolerance: relative residual of both solves, where the precision allows it
     """
-    if not bool(kernel_weights.isfinite().all()):
-        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
-    weights = problem.support.corrected(problem.queries, kernel_weights)
-    # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
-    weights = weights[:, 0] if weights.shape[1] == 1 else weights.mean(dim=1)
-    _fill_transition(problem, weights[: problem.n_next_states])
-    initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
-
-    transition, gamma = problem.transition, problem.gamma
-    coarse_model = problem.coarse_model
-    coarse_model.build(transition, gamma, problem.rewards)
-    # Rounding alone leaves a residual of about this size: asking for less would only wake the fallbacks.
-    tolerance = max(tolerance, 4.0 * th.finfo(problem.rewards.dtype).eps / (1.0 - gamma))
     warm_start = warm_start or WarmStart()
-
-    def operator(x: th.Tensor) -> th.Tensor:
-        return transition.bellman_operator(x, gamma)
+    estimated_return, q_solve, initial_weights = solve_values(problem, kernel_weights, warm_start, tolerance)
+    transition, gamma, coarse_model = problem.transition, problem.gamma, problem.coarse_model
 
     def transposed(y: th.Tensor) -> th.Tensor:
         return transition.bellman_operator_transposed(y, gamma)
 
-    q_solve = solve(
-        operator,
-        problem.rewards,
-        lambda: transition.dense_bellman_operator(gamma),
-        coarse_model.precondition if coarse_model.pays else None,
-        warm_start.q_history.guess(operator, problem.rewards),
-        tolerance,
-    )
     visitation_solve = solve(
         transposed,
         initial_weights,
         lambda: transition.dense_bellman_operator(gamma).T,
         coarse_model.precondition_transposed if coarse_model.pays else None,
         warm_start.visitation_history.guess(transposed, initial_weights),
+        _attainable(problem, tolerance),
+    )
+    return BellmanSolution(kernel_weights, estimated_return, q_solve, visitation_solve)
+
+
+def solve_values(
+    problem: BellmanProblem, kernel_weights: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
+) -> tuple[float, Solution, th.Tensor]:
+    """
+    Half of :func:`solve_bellman`, for those who do not ask where the policy goes.
+
+    :return: Ĵ; q and how it was found; ε₀, (n,)
+    """
+    if not bool(kernel_weights.isfinite().all()):
+        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
+    weights = problem.support.corrected(problem.queries, kernel_weights)
+    # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
+    weights = weights[:, 0] if weights.shape[1] == 1 else weights.mean(dim=1)
+    next_weights = weights[: problem.n_next_states]
+    _fill_transition(problem, next_weights)
+    initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
+    rhs = _rewards_with_worst_value(problem, next_weights)
+
+    transition, gamma = problem.transition, problem.gamma
+    coarse_model = problem.coarse_model
+    coarse_model.build(transition, gamma, rhs)
+    tolerance = _attainable(problem, tolerance)
+    warm_start = warm_start or WarmStart()
+
+    def operator(x: th.Tensor) -> th.Tensor:
+        return transition.bellman_operator(x, gamma)
+
+    q_solve = solve(
+        operator,
+        rhs,
+        lambda: transition.dense_bellman_operator(gamma),
+        coarse_model.precondition if coarse_model.pays else None,
+        warm_start.q_history.guess(operator, rhs),
         tolerance,
     )
-    _check_value_bound(problem, q_solve.value, tolerance)
-    return BellmanSolution(kernel_weights, float(th.dot(initial_weights, q_solve.value)), q_solve, visitation_solve)
+    _check_value_bound(problem, q_solve.value, tolerance * float(th.linalg.vector_norm(rhs)))
+    estimated_return = float(th.dot(initial_weights, q_solve.value))
+    if problem.worst_value != 0.0:
+        n_starts = 1.0 if problem.start_weights is None else float(problem.start_weights.sum())
+        estimated_return += (n_starts - float(initial_weights.sum())) * problem.worst_value
+    return estimated_return, q_solve, initial_weights
 
 
-def return_derivative(problem: BellmanProblem, solution: BellmanSolution) -> th.Tensor:
+def _attainable(problem: BellmanProblem, tolerance: float) -> float:
+    # Rounding alone leaves a residual of about this size: asking for less would only wake the fallbacks.
+    return max(tolerance, 4.0 * th.finfo(problem.rewards.dtype).eps / (1.0 - problem.gamma))
+
+
+def return_derivative(problem: BellmanProblem, solution: BellmanSolution, actions: th.Tensor | None = None) -> th.Tensor:
     """
     ∂Ĵ/∂a for the policy's action at every query: all of the policy gradient but the policy's own ∂a/∂θ.
 
@@ -203,12 +292,23 @@ def return_derivative(problem: BellmanProblem, solution: BellmanSolution) -> th.
     Both terms of equation (9) are in it: the start states' is (∂ε₀ᵀ/∂θ) q, the next states' γ μᵀ (∂P̂/∂θ) q. Solutions q and
     μ are held constant, as the equation has them; that is exact, not an approximation.
 
+    :param problem: the equation
+    :param solution: of it
+    :param actions: the policy's at the queries, (m, a, d_a); needed where ``problem.support.pessimism`` is not zero
     :return: (m, a, d_a)
     """
-    visits = problem.gamma * problem.continues * solution.visitation / problem.n_next_state_samples
-    starts = visits.new_full((problem.n_initial_states,), 1.0 / problem.n_initial_states)
+    visitation = problem.processes.own(solution.visitation)
+    visits = problem.gamma * problem.continues * visitation / problem.n_next_state_samples
+    starts = problem.start_weights
+    if starts is None:
+        n_starts = len(problem.queries) - problem.n_next_states
+        starts = visits.new_full((n_starts,), 1.0 / problem.n_initial_states)
     query_weights = th.cat([visits.repeat_interleave(problem.n_next_state_samples), starts])
-    derivative = problem.support.action_derivative(problem.queries, solution.kernel_weights, solution.q_values)
+    values = solution.q_values
+    if problem.worst_value != 0.0:
+        # Weights that are missing have the worst value: above it, they have none.
+        values = values - problem.worst_value
+    derivative = problem.support.action_derivative(problem.queries, solution.kernel_weights, values, actions)
     n_actions = derivative.shape[1]
     return derivative * (query_weights / n_actions)[:, None, None] / problem.support.action_bandwidth
 
@@ -219,9 +319,9 @@ def _fill_transition(problem: BellmanProblem, weights: th.Tensor) -> None:
 
     :param weights: (n·N, k)
     """
-    n, n_samples = len(problem.rewards), problem.n_next_state_samples
+    n, n_samples = len(problem.continues), problem.n_next_state_samples
     if problem.queries.neighbors.indices is None:
-        rows = weights.view(n, n_samples, n).mean(dim=1)  # all samples of a row share their columns
+        rows = weights.view(n, n_samples, -1).mean(dim=1)  # all samples of a row share their columns
     else:
         rows = weights.view(n, -1) if n_samples == 1 else weights.view(n, -1) / n_samples
     problem.transition.fill(rows if problem.all_continue else rows * problem.continues[:, None])
@@ -229,18 +329,30 @@ def _fill_transition(problem: BellmanProblem, weights: th.Tensor) -> None:
 
 def _initial_weights(problem: BellmanProblem, weights: th.Tensor) -> th.Tensor:
     """ε₀, the start states' mean weights, brought to the samples: (n₀, k) -> (n,)."""
-    mean_weights = weights / len(weights)
+    starts = problem.start_weights
+    mean_weights = weights / problem.n_initial_states if starts is None else weights * starts[:, None]
     indices = problem.queries.neighbors.indices
     if indices is None:
-        return mean_weights.sum(dim=0)
+        return problem.processes.sum(mean_weights.sum(dim=0))
     columns = indices[problem.n_next_states :]
-    return th.zeros_like(problem.rewards).index_add_(0, columns.reshape(-1), mean_weights.reshape(-1))
+    own = th.zeros_like(problem.rewards).index_add_(0, columns.reshape(-1), mean_weights.reshape(-1))
+    return problem.processes.sum(own)
 
 
-def _check_value_bound(problem: BellmanProblem, q_values: th.Tensor, tolerance: float) -> None:
-    """Rows of P̂ sum to one at most, so no value can exceed R_max / (1 − γ) by more than the solve's own error."""
-    slack = tolerance * float(th.linalg.vector_norm(problem.rewards))
+def _rewards_with_worst_value(problem: BellmanProblem, weights: th.Tensor) -> th.Tensor:
+    """r + γ (1 − c) w, what a transition brings at once and in the worst end: (n·N, k) -> (n,)."""
+    if problem.worst_value == 0.0:
+        return problem.rewards
+    missing = 1.0 - weights.sum(dim=1).view(len(problem.continues), -1).mean(dim=1)
+    return problem.rewards + problem.processes.gather(
+        problem.gamma * problem.worst_value * problem.continues * missing, len(problem.rewards)
+    )
+
+
+def _check_value_bound(problem: BellmanProblem, q_values: th.Tensor, slack: float) -> None:
+    """Rows of P̂ sum to one at most: no value exceeds R_max / (1 − γ), or the worst value, by more than the solve's error."""
     bound = (float(problem.rewards.abs().max()) * (1.0 + 1e-6) + slack) / (1.0 - problem.gamma)
+    bound = max(bound, abs(problem.worst_value) * (1.0 + 1e-6) + slack / (1.0 - problem.gamma))
     largest = float(q_values.abs().max())
     if not largest <= bound:
         raise SolverError(

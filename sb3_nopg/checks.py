@@ -7,6 +7,7 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from sb3_nopg.arrays import check_box, check_finite, regular_array
+from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.neighbors import check_neighbor_count
 
@@ -22,12 +23,15 @@ def check_settings(settings: Any) -> None:
         _check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
     _check_number("truncation_tolerance", settings.truncation_tolerance, 0.0, 1.0)
     _check_number("solver_tolerance", settings.solver_tolerance, 0.0, 1.0)
+    _check_number("pessimism", settings.pessimism, 0.0, np.inf, low_included=True)
     if settings.kl_bound is not None:
         _check_number("kl_bound", settings.kl_bound, 0.0, np.inf)
     if settings.final_std_scale is not None:
         _check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0 + 1e-12)
     for name in ("n_action_samples", "n_next_state_samples", "keep_largest", "resample_interval"):
         _check_count(name, getattr(settings, name), optional=name in ("keep_largest", "resample_interval"))
+    _check_count("patience", settings.patience, optional=True)
+    _check_keeping(settings)
     check_neighbor_count(settings.n_neighbors)
     if settings.variant not in settings.variants:
         raise InputError("variant", f"{settings.variant!r} is no variant of this class", f"Use one of {settings.variants}")
@@ -35,6 +39,17 @@ def check_settings(settings: Any) -> None:
         raise InputError("weights", f"{settings.weights!r} is unknown", 'Give "local_constant" or "local_linear"')
     if settings.precision not in ("float32", "float64"):
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
+
+
+def _check_keeping(settings: Any) -> None:
+    held_out = settings.held_out
+    if held_out is not None and not isinstance(held_out, TransitionDataset):
+        _check_number("held_out", held_out, 0.0, 1.0)
+    if settings.keep not in ("last", "best_heldout"):
+        raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "last" or "best_heldout"')
+    n_restarts = settings.n_restarts
+    if isinstance(n_restarts, bool) or not isinstance(n_restarts, int | np.integer) or n_restarts < 0:
+        raise InputError("n_restarts", f"{n_restarts!r} is not a whole number", "Give 0 or more")
 
 
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:

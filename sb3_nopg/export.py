@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nopg.checks import check_spaces
 from sb3_nopg.errors import InputError
-from sb3_nopg.policy_description import describe
+from sb3_nopg.policy_description import describe, digest
 
 # Of ONNX: read by every onnxruntime since 1.12.
 OPSET_VERSION = 17
@@ -123,13 +123,27 @@ def export(
         "action_names": action_names,
         "action_units": action_units,
     }
-    normalization = model.get_vec_normalize_env()
-    deployed = DeployedPolicy(model.policy, normalization if normalization is not None and normalization.norm_obs else None)
+    deployed, normalization = _deployed(model)
     description = describe(model, deployed, given)
     content = _onnx_bytes(onnx, deployed, description)
     _compare(model, normalization, content, description, tolerance)
     _write_whole(path, content)
     return path
+
+
+def policy_digest(model: BaseAlgorithm) -> str:
+    """
+    :param model: as for :func:`export`
+    :return: what the exported file gives as its digest
+    """
+    return digest(_deployed(model)[0])
+
+
+def _deployed(model: BaseAlgorithm) -> tuple[DeployedPolicy, VecNormalize | None]:
+    """What is exported, and what normalises its observations."""
+    normalization = model.get_vec_normalize_env()
+    observed = normalization if normalization is not None and normalization.norm_obs else None
+    return DeployedPolicy(model.policy, observed), normalization
 
 
 def _check_path(path: pathlib.Path) -> None:

@@ -39,19 +39,27 @@ def log_action_kernel(actions: th.Tensor, neighbor_actions: th.Tensor) -> th.Ten
     return squared_distance.mul_(-0.5)
 
 
-def responsibilities(log_state_kernel: th.Tensor, log_action_kernel: th.Tensor) -> th.Tensor:
+def responsibilities(log_state_kernel: th.Tensor, log_action_kernel: th.Tensor, pessimism: float = 0.0) -> th.Tensor:
     """
     Weight of each neighbour at each query for each of its actions, ε in the paper before the average over actions.
 
     A stochastic policy averages these *normalised* weights over its actions; averaging the kernels first and
     normalising afterwards would be another estimator.
 
+    With pessimism κ there is one imaginary sample more, which is as near as any can be and counts κ everywhere. Its share
+    κ / (M + κ), where M is the sum of all kernels, belongs to no neighbour and is what the rows lack.
+
     :param log_state_kernel: (m, k)
     :param log_action_kernel: (m, a, k)
-    :return: rows that sum to one, (m, a, k)
+    :param pessimism: κ
+    :return: rows that sum to one, or with pessimism to M / (M + κ), (m, a, k)
     """
-    # Softmax keeps a far query normalised, where exp-then-divide gives 0/0.
-    return th.softmax(log_action_kernel + log_state_kernel[:, None, :], dim=-1)
+    log_kernel = log_action_kernel + log_state_kernel[:, None, :]
+    if pessimism == 0.0:
+        # Softmax keeps a far query normalised, where exp-then-divide gives 0/0.
+        return th.softmax(log_kernel, dim=-1)
+    log_mass = th.logsumexp(log_kernel, dim=-1, keepdim=True)
+    return log_kernel.sub_(th.logaddexp(log_mass, th.full_like(log_mass, math.log(pessimism)))).exp_()
 
 
 def action_derivative(responsibilities: th.Tensor, neighbor_values: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:

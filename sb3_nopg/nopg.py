@@ -1,11 +1,13 @@
 """NOPG: learn a policy from a fixed data set by the nonparametric off-policy policy gradient."""
 
+import inspect
 import io
 import os
 import pathlib
 import sys
 import time
 import warnings
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -14,7 +16,6 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
@@ -29,10 +30,14 @@ from sb3_nopg.buffer import (
     spaces_of,
 )
 from sb3_nopg.callbacks import UpdateProgressBar
+from sb3_nopg.checkpoint import ResumableAlgorithm
 from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, check_states
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.distributed import AgreedCallback, check_same_everywhere, join_processes
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import export
+from sb3_nopg.fingerprint import settings_of
+from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import (
@@ -42,16 +47,34 @@ from sb3_nopg.policies import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
-from sb3_nopg.preparation import build_problem, find_initial_states
+from sb3_nopg.preparation import build_problem, find_initial_states, split_off
+from sb3_nopg.processes import Processes
 from sb3_nopg.queries import PolicyQueries
-from sb3_nopg.reporting import announce_thin_support, record_support, record_update
+from sb3_nopg.reporting import announce_thin_support, record_start, record_support, record_update
+from sb3_nopg.starts import StartTrial, choose_start
 from sb3_nopg.threads import threads_for
+
+# What belongs to the data, or can be prepared again from it.
+_UNSAVED = (
+    "dataset",
+    "held_out_data",
+    "_training_data",
+    "_problem",
+    "_held_out_problem",
+    "_start_states",
+    "_noise",
+    "_warm_start",
+    "_best",
+    "_best_before",
+    "distributed",
+    "processes",
+)
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 BandwidthChoice = str | float | list[float] | np.ndarray
 
 
-class NOPG(PolicyQueries, OffPolicyAlgorithm):
+class NOPG(PolicyQueries, ResumableAlgorithm):
     """
     Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020).
 
@@ -92,10 +115,20 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     :param keep_largest: the paper's sparsification: keep so many entries of each row of the transition matrix
     :param kl_bound: the paper's other one: keep as few entries as stay within this divergence; for a stochastic policy, of
         the row averaged over its actions
+    :param pessimism: weight, in samples, of an imaginary sample of the worst value at every state and action: where fewer
+        real ones stand behind an estimate (see :meth:`support`), it counts for more; 0 for none. It is a risk at every step,
+        so that (1 − gamma) times the usual support is a lot already
     :param solver_tolerance: relative residual of the linear systems
     :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
     :param final_std_scale: shrink the stochastic policy's σ linearly to this share over training; None to leave it
+    :param held_out: share of the data (of its episodes, where it has some) to keep from training, or other data: what the
+        policy's return is checked on; None for no check
+    :param keep: ``"last"``, the parameters that training ends with, or ``"best_heldout"``, those with the best held-out return
+    :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
+    :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy
+    :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`)
+    :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
     """
 
     policy: NOPGPolicy
@@ -137,10 +170,17 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         truncation_tolerance: float = 1e-3,
         keep_largest: int | None = None,
         kl_bound: float | None = None,
+        pessimism: float = 0.0,
         solver_tolerance: float = 1e-6,
         precision: str = "float64",
         normalize_observations: bool = True,
         final_std_scale: float | None = None,
+        held_out: float | TransitionDataset | None = None,
+        keep: str = "last",
+        patience: int | None = None,
+        value_iteration_start: bool = False,
+        n_restarts: int = 0,
+        distributed: bool = False,
     ):
         self.variant = self.variants[0] if variant is None else variant
         self.dataset = dataset
@@ -159,10 +199,17 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         self.truncation_tolerance = truncation_tolerance
         self.keep_largest = keep_largest
         self.kl_bound = kl_bound
+        self.pessimism = pessimism
         self.solver_tolerance = solver_tolerance
         self.precision = precision
         self.normalize_observations = normalize_observations
         self.final_std_scale = final_std_scale
+        self.held_out = held_out
+        self.keep = keep
+        self.patience = patience
+        self.value_iteration_start = value_iteration_start
+        self.n_restarts = n_restarts
+        self.distributed = distributed
         self.learning_rate, self.gamma = learning_rate, gamma
         check_settings(self)
         if not isinstance(policy, str) and not (isinstance(policy, type) and issubclass(policy, NOPGPolicy)):
@@ -188,7 +235,13 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             support_multi_env=True,
         )
         self.bandwidths: Bandwidths | None = None
+        self.held_out_data: TransitionDataset | None = None
+        self.start_trials: tuple[StartTrial, ...] = ()
+        self._training_data: TransitionDataset | None = None
+        self._best: BestSoFar | None = None
+        self._best_before: BestSoFar | None = None
         self._problem: BellmanProblem | None = None
+        self._held_out_problem: BellmanProblem | None = None
         self._start_states: np.ndarray | None = None
         self._noise: th.Tensor | None = None
         self._warm_start = WarmStart()
@@ -204,6 +257,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def _setup_model(self) -> None:
         # Again, because load() sets what was saved, and what its caller wants otherwise, after the constructor.
         check_settings(self)
+        self._join_processes()
         self._setup_spaces()
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
@@ -220,6 +274,17 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         self.policy = self.policy.to(self.device)
         if self.dataset is not None:
             self.set_dataset(self.dataset)
+
+    def _join_processes(self) -> None:
+        self.processes = join_processes() if self.distributed else Processes()
+        if not self.processes.is_main:
+            self.verbose, self.tensorboard_log = 0, None
+        if self.processes.several and self.seed is None:
+            self.seed = self.processes.from_main(lambda: int(np.random.SeedSequence().generate_state(1)[0]))
+
+    def settings(self) -> dict[str, str]:
+        """The arguments that have a say in what is computed, described."""
+        return settings_of(self, ["policy_class", *inspect.signature(NOPG.__init__).parameters])
 
     def _setup_spaces(self) -> None:
         """Spaces come from the environment, from a loaded model, or from the data."""
@@ -249,18 +314,27 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
                 "neither given nor told by the data",
                 "Pass initial_states=..., or a data set with episode_ids",
             )
-        bandwidths = self._bandwidths_for(dataset)
+        training_data, held_out_data = split_off(dataset, self.held_out)
+        if self.keep == "best_heldout" and held_out_data is None:
+            raise InputError("keep", '"best_heldout" without data held out', "Give held_out=0.2, or data to check on")
+        bandwidths = self._bandwidths_for(training_data)
         if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
             warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         if self.normalize_observations:
             self.policy.fit_normalization(dataset.observations)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._problem, self._start_states, self._warm_start = None, None, WarmStart()
+        self._training_data, self.held_out_data = training_data, held_out_data
+        self._problem, self._held_out_problem, self._start_states = None, None, None
+        self.forget_solutions()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
     def _bandwidths_for(self, dataset: TransitionDataset) -> Bandwidths:
+        episode_ids, starts = dataset.episode_ids, dataset.episode_starts
+        if episode_ids is None and starts is not None and dataset.synthetic is None:
+            # Time limits tell the episodes too.
+            episode_ids = np.searchsorted(starts, np.arange(len(dataset)), side="right")
         return select_bandwidths(
             dataset.observations,
             dataset.actions,
@@ -271,13 +345,16 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             state_factor=self.state_bandwidth_factor,
             action_factor=self.action_bandwidth_factor,
             next_state_factor=self.next_state_bandwidth_factor,
+            rewards=dataset.rewards,
+            terminals=dataset.terminals,
+            episode_ids=episode_ids,
         )
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         check_not_normalized(env)
         super().set_env(env, force_reset)
         # Start states may have come from the environment before.
-        self._problem, self._start_states = None, None
+        self._problem, self._held_out_problem, self._start_states = None, None, None
 
     def set_parameters(
         self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
@@ -309,11 +386,16 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
     def _prepare(self) -> BellmanProblem:
         if self.dataset is None or self.bandwidths is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+        check_same_everywhere(self)
         if self._start_states is None:
-            self._start_states = find_initial_states(self.initial_states, self.dataset, self.env, self.seed)
+            dataset = self.dataset
+            self._start_states = self.processes.from_main(
+                lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
+            )
         generator = self._noise_generator()
-        problem = self._problem_on(self.dataset, self.bandwidths, self._start_states, generator)
-        self._noise = self._draw_action_noise(len(problem.queries), generator)
+        assert self._training_data is not None
+        problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
+        self._noise = self._training_noise_for(problem, generator)
         return problem
 
     def _problem_on(
@@ -331,11 +413,13 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             next_state_noise,
             dtype,
             self.device,
+            self.processes,
             n_neighbors=self.n_neighbors,
             truncation_tolerance=self.truncation_tolerance,
             keep_largest=self.keep_largest,
             kl_bound=self.kl_bound,
             local_linear=self.weights == "local_linear",
+            pessimism=self.pessimism,
         )
 
     def problem_on(self, dataset: TransitionDataset) -> BellmanProblem:
@@ -351,7 +435,31 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             raise InputError("dataset", f"{dims} state and action dimensions where the model has {own}", "Give fitting data")
         self.prepared_problem()
         assert self._start_states is not None
-        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, self._noise_generator())
+        # The same draws at all times, because returns on these data are compared.
+        generator = th.Generator().manual_seed(self._noise_seed)
+        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, generator)
+
+    def held_out_return(self) -> float:
+        """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
+        problem = self.held_out_problem()
+        if problem is None:
+            raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
+        return self.return_on(problem)
+
+    def held_out_problem(self) -> BellmanProblem | None:
+        """The Bellman equation on the held-out data; prepared at the first call."""
+        if self._held_out_problem is None and self.held_out_data is not None:
+            self._held_out_problem = self.problem_on(self.held_out_data)
+        return self._held_out_problem
+
+    def forget_solutions(self) -> None:
+        """Start the next solve from nothing, for a policy unlike the last one."""
+        self._warm_start = WarmStart()
+
+    @property
+    def noise_seed(self) -> int:
+        """What draws of actions, next states and restarts follow from."""
+        return self._noise_seed
 
     def _noise_generator(self) -> th.Generator:
         # On the CPU, whatever the device: every device gets the same draws.
@@ -362,6 +470,11 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             return None
         shape = (n_queries, self.n_action_samples, self.action_space.shape[0])
         return th.randn(shape, generator=generator, dtype=getattr(th, self.precision)).to(self.device)
+
+    def _training_noise_for(self, problem: BellmanProblem, generator: th.Generator) -> th.Tensor | None:
+        # Each process draws the noise of all, so that it does not matter how many there are.
+        noise = self._draw_action_noise(problem.n_queries, generator)
+        return None if noise is None else problem.own_queries(noise)
 
     def action_noise_for(self, n_queries: int) -> th.Tensor | None:
         """Draws for states that are not training's own, the same for every state; None for a deterministic policy."""
@@ -387,7 +500,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         for _ in range(gradient_steps):
             if self.resample_interval is not None and self._n_updates % self.resample_interval == 0 and self._n_updates > 0:
                 self._resample()
-            with threads_for(self.prepared_problem().queries.neighbors.log_state_kernel.numel()):
+            with threads_for(self.prepared_problem().n_entries):
                 self._update_policy()
             self._n_updates += 1
 
@@ -397,7 +510,7 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         if self.n_next_state_samples > 1:
             self._problem = None
         elif self._problem is not None:
-            self._noise = self._draw_action_noise(len(self._problem.queries), self._noise_generator())
+            self._noise = self._training_noise_for(self._problem, self._noise_generator())
 
     def _update_policy(self) -> None:
         problem = self.prepared_problem()
@@ -410,11 +523,12 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
             solution = solve_bellman(problem, weights, self._warm_start, self.solver_tolerance)
             clock.append(time.perf_counter())
-            derivative = return_derivative(problem, solution)
+            derivative = return_derivative(problem, solution, actions.detach())
         clock.append(time.perf_counter())
         # The chain rule's last factor, ∂a/∂θ, is the only backward pass. Minus, because optimisers descend.
         self.policy.optimizer.zero_grad()
         actions.backward(-derivative)
+        self.processes.sum_gradients(list(self.policy.parameters()))
         self.policy.optimizer.step()
         clock.append(time.perf_counter())
         self._warm_start.remember(solution)
@@ -470,6 +584,10 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
+        if self._n_updates == 0:
+            self._choose_start()
+        best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)
+        self._best, self._best_before = best, None
         while self.num_timesteps < total_timesteps:
             self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
             if self.final_std_scale is not None:
@@ -478,15 +596,40 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
             self.train()
             self.num_timesteps += 1
             callback.update_locals(locals())
-            if not callback.on_step():
+            # Before the callbacks, so that a checkpoint knows of it.
+            gives_up = self._gives_up(best, last=self.num_timesteps >= total_timesteps)
+            if not callback.on_step() or gives_up:
                 break
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
+        best.restore(self.policy)
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
+
+    def _choose_start(self) -> None:
+        """Try several starts, if the settings ask for them. What they cost goes to the log, not to the count of updates."""
+        self.start_trials = choose_start(self, self.score)
+        self._n_updates = 0
+        if self.start_trials:
+            record_start(self.logger, self.start_trials)
+
+    def score(self) -> float:
+        """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
+        return self.estimated_return() if self.held_out_data is None else self.held_out_return()
+
+    def _gives_up(self, best: BestSoFar, last: bool) -> bool:
+        """Look at the held-out return now and then, remember the best, and tell whether patience has run out."""
+        if self.held_out_data is None and self.patience is None:
+            return False
+        if self.num_timesteps % CHECK_INTERVAL == 0 or last:
+            score = self.score()
+            if self.held_out_data is not None:
+                self.logger.record("train/held_out_return", score)
+            best.look(score, self.num_timesteps, self.policy)
+        return self.patience is not None and self.num_timesteps - best.update >= self.patience
 
     def _setup_learn(
         self,
@@ -508,11 +651,32 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         return total_timesteps, self._init_callback(callback, progress_bar)
 
     def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
-        if progress_bar:
+        if progress_bar and self.processes.is_main:
             given: list[Any] = callback if isinstance(callback, list) else [callback]
             given = [part if isinstance(part, BaseCallback) else ConvertCallback(part) for part in given]
             callback = [*given, UpdateProgressBar()]
-        return super()._init_callback(callback)
+        own = super()._init_callback(callback)
+        if not self.processes.several:
+            return own
+        agreed = AgreedCallback(own, self.processes)
+        agreed.init_callback(self)
+        return agreed
+
+    def save(
+        self,
+        path: str | pathlib.Path | io.BufferedIOBase,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """
+        Write the model to a file, without the data. In a distributed run the main process does it.
+
+        :param path: of the file
+        :param exclude: attributes to leave out
+        :param include: attributes to write although they would be left out
+        """
+        if self.processes.is_main:
+            super().save(path, exclude, include)
 
     def export(self, path: str | os.PathLike[str], **description: Any) -> pathlib.Path:
         """
@@ -525,11 +689,12 @@ class NOPG(PolicyQueries, OffPolicyAlgorithm):
         return export(self, path, **description)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "dataset", "_problem", "_start_states", "_noise", "_warm_start"]
+        given_data = ["held_out"] if isinstance(self.held_out, TransitionDataset) else []
+        return [*super()._excluded_save_params(), *_UNSAVED, *given_data]
 
     def __getstate__(self) -> dict[str, Any]:
         # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
-        return {**self.__dict__, "_problem": None, "_noise": None, "_warm_start": WarmStart()}
+        return {**self.__dict__, "_problem": None, "_held_out_problem": None, "_noise": None, "_warm_start": WarmStart()}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -50,7 +50,7 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
         "control_period_s": _checked_period(told.get("control_period_s") if period_s is None else period_s),
         "data_low": low,
         "data_high": high,
-        "digest": _digest(deployed),
+        "digest": digest(deployed),
         "algorithm": type(model).__name__,
         "created_by": f"sb3-nopg {_version('sb3_nopg')}",
         "versions": {
@@ -115,14 +115,14 @@ def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
     return observations.min(axis=(0, 1)).tolist(), observations.max(axis=(0, 1)).tolist()
 
 
-def _digest(deployed: th.nn.Module) -> str:
+def digest(deployed: th.nn.Module) -> str:
     """SHA-256 of all numbers that the policy consists of."""
-    digest = hashlib.sha256()
+    total = hashlib.sha256()
     for name, tensor in sorted(deployed.state_dict().items()):
         array = tensor.cpu().numpy()
-        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+        total.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
 
 
 def _version(module: str) -> str:

@@ -10,6 +10,7 @@ from sb3_nopg.bandwidth import Bandwidths, varies
 from sb3_nopg.bellman import BellmanProblem, prepare_problem
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.processes import Processes
 from sb3_nopg.support import Support
 
 _N_RESETS = 16
@@ -23,6 +24,7 @@ def build_problem(
     next_state_noise: th.Tensor | None,
     dtype: th.dtype,
     device: th.device,
+    processes: Processes | None = None,
     **support_settings: Any,
 ) -> BellmanProblem:
     """
@@ -33,6 +35,7 @@ def build_problem(
     :param next_state_noise: standard normal draws, (n, N, d_s); None for the kernel's mean
     :param dtype: of all computations
     :param device: of all computations
+    :param processes: that share the work; None for one alone
     :param support_settings: of :class:`sb3_nopg.support.Support`
     """
 
@@ -58,6 +61,7 @@ def build_problem(
         gamma,
         tensor(np.where(constant, 0.0, bandwidths.next_state)),
         next_state_noise,
+        processes,
     )
 
 
@@ -80,3 +84,18 @@ def find_initial_states(given: np.ndarray | None, data: TransitionDataset, env: 
         env.seed(seed)
     n_rounds = -(-_N_RESETS // env.num_envs)
     return np.concatenate([np.asarray(env.reset()) for _ in range(n_rounds)])
+
+
+def split_off(
+    data: TransitionDataset, held_out: float | TransitionDataset | None
+) -> tuple[TransitionDataset, TransitionDataset | None]:
+    """
+    :param data: all transitions
+    :param held_out: share to keep from training, or data that already are
+    :return: what to learn from, and what to check on
+    """
+    if held_out is None or isinstance(held_out, TransitionDataset):
+        return data, held_out
+    several_episodes = data.episode_starts is not None and len(data.episode_starts) > 1
+    training, checking = data.split((1.0 - held_out, held_out), by="episode" if several_episodes else "transition")
+    return training, checking

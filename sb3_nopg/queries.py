@@ -1,17 +1,25 @@
 """What a user can ask of a model with its data attached: where its policy will take the system, and on what evidence."""
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch as th
 
 from sb3_nopg.arrays import check_finite
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman
+from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman, solve_values
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.processes import Processes
 from sb3_nopg.support import Queries
+from sb3_nopg.uncertainty import Region, ReturnInterval, effective_sample_size, exit_probability, return_interval, units_of
+
+if TYPE_CHECKING:
+    from sb3_nopg.nopg import NOPG
+    from sb3_nopg.report_summary import ReportSummary
 
 # Answers are given more exactly than training needs them; float32 allows no better than this.
 _TOLERANCE = {th.float64: 1e-10, th.float32: 1e-6}
@@ -22,7 +30,11 @@ class PolicyQueries:
 
     if TYPE_CHECKING:
         policy: NOPGPolicy
+        dataset: TransitionDataset | None
+        initial_states: np.ndarray | None
+        processes: Processes
         _warm_start: WarmStart
+        _training_data: TransitionDataset | None
 
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def prepared_problem(self) -> BellmanProblem: ...
@@ -51,10 +63,122 @@ class PolicyQueries:
         """
         if dataset is None:
             return self._solution()[1].estimated_return
-        problem = self.problem_on(dataset)
+        return self.return_on(self.problem_on(dataset))
+
+    def return_on(self, problem: BellmanProblem) -> float:
+        """
+        Ĵ by another Bellman equation than training's.
+
+        :param problem: from :meth:`problem_on`
+        """
         with th.no_grad():
             weights = problem.support.kernel_weights(problem.queries, self._own_actions(problem.queries))
-            return solve_bellman(problem, weights, tolerance=_TOLERANCE[problem.rewards.dtype]).estimated_return
+            return solve_values(problem, weights, tolerance=_TOLERANCE[problem.rewards.dtype])[0]
+
+    def return_interval(
+        self, level: float = 0.95, n_resamples: int = 200, dataset: TransitionDataset | None = None, seed: int = 0
+    ) -> ReturnInterval:
+        """
+        How much Ĵ depends on which episodes happened to be recorded: a Bayesian bootstrap over episodes, or over
+        transitions where the data knows no episodes.
+
+        Each resample weighs the episodes anew, with them the start states where these are the episodes' own, and predicts
+        the return of the same policy. The interval holds the middle ``level`` of those returns.
+
+        It covers the sampling of the data, and nothing else: not the bias of kernels of this width, for the
+        bandwidths stay as they are, and not the optimisation. A policy that was optimised on the data has found every accident
+        that flatters it, and so do all resamples of that data: for a sober interval give data that were held out. A
+        handful of episodes makes a rough interval, one episode none.
+
+        :param level: share of the resamples within the interval
+        :param n_resamples: each costs about as much as ``estimated_return``
+        :param dataset: to predict from; None for the data that the model learns from
+        :param seed: of the weights; the same seed gives the same interval
+        """
+        problem, actions, data = self._evidence(dataset)
+        drawn = self.initial_states is None and self.dataset is not None and self.dataset.episode_starts is not None
+        units = units_of(data, problem.n_initial_states if drawn else None, starts_are_its_own=data is self.dataset)
+        with th.no_grad():
+            return return_interval(problem, actions, units, level, n_resamples, seed, _TOLERANCE[problem.rewards.dtype])
+
+    def effective_sample_size(self) -> float:
+        """
+        (Σ μ)² / Σ μ²: on how many transitions of the data the estimated return rests, were all visited alike. A few only, and
+        it is their accidents that it tells.
+        """
+        return effective_sample_size(self.visitation)
+
+    def effective_sample_share(self) -> float:
+        """:meth:`effective_sample_size` as a share of the data, between 0 and 1."""
+        visitation = self.visitation
+        return effective_sample_size(visitation) / len(visitation)
+
+    def exit_probability(self, inside: Region, dataset: TransitionDataset | None = None) -> float:
+        """
+        The predicted discounted probability that the policy leaves a region of states.
+
+        With T the first step after which the state lies outside, s₀ … s_{T−1} inside and s_T outside, this is E[γ^(T−1)] over
+        the start states and the chain of the Bellman equation. A start state that lies outside counts as 1, a task that
+        ends inside as 0. Whether a transition leaves is told by its next state in the data.
+
+        One reading: it is the probability of leaving within a random number of steps, geometric with mean 1 / (1 − γ); what
+        happens long after that time constant hardly counts. Another: were the risk the same at every step, a probability p
+        would mean a risk of λ = p (1 − γ) / (1 − γ p) a step, hence 1 / λ steps inside on average.
+
+        A region that the data never leaves has probability 0, whatever the policy. With ``pessimism`` the share
+        of the estimate without support counts as leaving.
+
+        :param inside: takes observations (m, d_s), returns booleans (m,)
+        :param dataset: to predict from; None for the data that the model learns from
+        """
+        problem, actions, data = self._evidence(dataset)
+        with th.no_grad():
+            tolerance = _TOLERANCE[problem.rewards.dtype]
+            return exit_probability(problem, actions, data.next_observations, inside, tolerance)
+
+    @property
+    def training_data(self) -> TransitionDataset:
+        """The data that the policy is optimised on: all that is attached, less what is held out."""
+        if self._training_data is None:
+            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+        return self._training_data
+
+    def report(
+        self,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        limits: Sequence[str] = (),
+        held_out: TransitionDataset | None = None,
+        names: Sequence[str] | None = None,
+    ) -> "ReportSummary":
+        """
+        Write a page that a person can judge the policy by before it moves anything, and its figures (JSON) beside it.
+
+        :param path: of the page, ``.html``, which needs no other file, or ``.png`` for one picture
+        :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``,
+            ``s[1]``, …
+        :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
+        :param names: of the state's dimensions; None for those that the environment knows
+        :return: verdict and figures
+        """
+        # Only now: drawing takes long to import, and a report is made of the model, not the other way round.
+        from sb3_nopg.report import make_report
+        from sb3_nopg.report_page import write_report
+
+        report = make_report(cast("NOPG", self), limits=limits, held_out=held_out, names=names)
+        write_report(report, path)
+        return report.summary
+
+    def _evidence(self, dataset: TransitionDataset | None) -> tuple[BellmanProblem, th.Tensor, TransitionDataset]:
+        """The equation on some data, or on the model's own, the policy's actions at its queries, and the data."""
+        if self.processes.several:
+            raise InputError("distributed", "this works in one process only", "Ask a model that was loaded in one process")
+        if dataset is None:
+            problem = self.prepared_problem()
+            assert self._training_data is not None
+            return problem, self._policy_actions(problem).detach(), self._training_data
+        problem = self.problem_on(dataset)
+        return problem, self._own_actions(problem.queries), dataset
 
     @property
     def q_values(self) -> np.ndarray:
@@ -70,18 +194,22 @@ class PolicyQueries:
         """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""
         problem, solution, actions = self._solution()
         parameters = list(self.policy.parameters())
-        gradients = th.autograd.grad(actions, parameters, return_derivative(problem, solution), allow_unused=True)
+        gradients = th.autograd.grad(
+            actions, parameters, return_derivative(problem, solution, actions.detach()), allow_unused=True
+        )
         flat = [th.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
-        return th.cat([gradient.reshape(-1) for gradient in flat]).cpu().numpy()
+        return problem.processes.sum(th.cat([gradient.reshape(-1) for gradient in flat])).cpu().numpy()
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """
-        V̂(s) = ε(s)ᵀ q, the discounted return expected from any state.
+        V̂(s) = ε(s)ᵀ q, the discounted return expected from any state; with pessimism, nearer to the worst where support is
+        thin.
 
         :param observations: (m, d_s), or one state (d_s,)
         :return: (m,)
         """
-        return self._regress(observations, self._solution()[1].q_values)
+        problem, solution, _ = self._solution()
+        return self._regress(observations, solution.q_values, problem.worst_value)
 
     def state_distribution(self, observations: np.ndarray) -> np.ndarray:
         """
@@ -113,12 +241,15 @@ class PolicyQueries:
         with th.no_grad():
             return problem.support.kernel_mass(queries, actions).exp().mean(dim=1).cpu().numpy()
 
-    def _regress(self, observations: np.ndarray, values: th.Tensor) -> np.ndarray:
+    def _regress(self, observations: np.ndarray, values: th.Tensor, missing_value: float = 0.0) -> np.ndarray:
         """Kernel regression of a number known at the samples, under the policy's actions: (n,) -> (m,)."""
         problem, queries = self._locate(observations)
         with th.no_grad():
             weights = problem.support.weights(queries, self._own_actions(queries)).mean(dim=1)
-            return (weights * queries.neighbors.gather(values)).sum(dim=1).cpu().numpy()
+            regression = (weights * queries.neighbors.gather(values)).sum(dim=1)
+            if missing_value != 0.0:
+                regression += (1.0 - weights.sum(dim=1)) * missing_value
+            return regression.cpu().numpy()
 
     def _locate(self, observations: np.ndarray) -> tuple[BellmanProblem, Queries]:
         problem = self.prepared_problem()

@@ -1,6 +1,6 @@
 """The samples that every estimate is made of, and what they weigh at the states one asks about."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch as th
 
@@ -26,6 +26,19 @@ class Queries:
     def __len__(self) -> int:
         return len(self.states)
 
+    def rows(self, chosen: th.Tensor) -> "Queries":
+        """
+        Some of the queries.
+
+        :param chosen: their numbers, (rows,)
+        """
+        neighbors = NeighborLists(
+            None if self.neighbors.indices is None else self.neighbors.indices[chosen],
+            self.neighbors.log_state_kernel[chosen],
+            self.neighbors.log_dropped_mass[chosen],
+        )
+        return Queries(self.states[chosen], neighbors, self.neighbor_actions[:, chosen])
+
 
 @dataclass(frozen=True)
 class Support:
@@ -39,6 +52,8 @@ class Support:
     :param keep_largest: entries kept in each row of weights, see :func:`sb3_nopg.kernels.largest_weights`
     :param kl_bound: divergence allowed to each row of weights, likewise
     :param local_linear: correct the weights to first order, see :mod:`sb3_nopg.local_linear`
+    :param pessimism: κ, weight of an imaginary sample at every state and action. Each row of weights then sums to
+        its confidence M / (M + κ), where M is the kernel mass of the samples; what it lacks stands for a bad end
     """
 
     observations: th.Tensor
@@ -50,6 +65,7 @@ class Support:
     keep_largest: int | None = None
     kl_bound: float | None = None
     local_linear: bool = False
+    pessimism: float = 0.0
 
     def locate(self, states: th.Tensor, like: NeighborLists | None = None) -> Queries:
         """
@@ -69,7 +85,7 @@ class Support:
 
         :param queries: m states
         :param actions: in the environment's units, (m, a, d_a)
-        :return: rows that sum to one, (m, a, k)
+        :return: rows that sum to one, or to their confidence, (m, a, k)
         """
         return self.corrected(queries, self.kernel_weights(queries, actions))
 
@@ -79,7 +95,7 @@ class Support:
 
         :param queries: m states
         :param actions: in the environment's units, (m, a, d_a)
-        :return: rows that sum to one, (m, a, k)
+        :return: rows that sum to one, or to their confidence, (m, a, k)
         """
         log_state_kernel = queries.neighbors.log_state_kernel
         weights = actions.new_empty(len(queries), actions.shape[1], log_state_kernel.shape[1])
@@ -91,34 +107,71 @@ class Support:
         """
         :param queries: m states
         :param kernel_weights: ε, (m, a, k)
-        :return: the same, corrected to first order where that is wanted; rows that sum to one, (m, a, k)
+        :return: the same, corrected to first order where that is wanted; the rows' sums do not change, (m, a, k)
         """
         if not self.local_linear:
             return kernel_weights
         corrected = th.empty_like(kernel_weights)
         for rows in row_blocks(kernel_weights):
-            corrected[rows] = corrected_weights(kernel_weights[rows], self._displacements(queries, rows))
+            corrected[rows] = self._corrected(kernel_weights[rows], self._displacements(queries, rows))
         return corrected
 
-    def action_derivative(self, queries: Queries, kernel_weights: th.Tensor, values: th.Tensor) -> th.Tensor:
+    def _corrected(self, kernel_weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
+        if self.pessimism == 0.0:
+            return corrected_weights(kernel_weights, displacements)
+        weights, confidence = _normalized(kernel_weights)
+        return corrected_weights(weights, displacements).mul_(confidence)
+
+    def action_derivative(
+        self, queries: Queries, kernel_weights: th.Tensor, values: th.Tensor, actions: th.Tensor | None = None
+    ) -> th.Tensor:
         """
-        ∂v/∂a at every query, where v is the mean of the samples' values under the weights there.
+        ∂v/∂a at every query, where v is the sum of the samples' values under the weights there.
+
+        With pessimism v = c u, of the mean value u and the confidence c, so that the derivative has a second term, u ∂c/∂a.
+        What a row lacks counts as value zero.
 
         :param queries: m states
         :param kernel_weights: ε for the actions in question, (m, a, k)
         :param values: of the samples, held constant, (n,)
+        :param actions: the actions in question, in the environment's units, (m, a, d_a); only pessimism asks for them
         :return: for actions divided by the bandwidth, (m, a, d_a)
         """
+        if self.pessimism > 0.0 and actions is None:
+            raise ValueError("With pessimism the derivative depends on the actions themselves: pass actions.")
         neighbor_values = queries.neighbors.gather(values)
         derivative = kernel_weights.new_empty(*kernel_weights.shape[:2], len(queries.neighbor_actions))
         for rows in row_blocks(kernel_weights):
-            weights, block_values = kernel_weights[rows], neighbor_values[rows]
-            if self.local_linear:
-                by_weight = weight_derivative(weights, self._displacements(queries, rows), block_values)
+            if actions is None or self.pessimism == 0.0:
+                derivative[rows] = self._mean_derivative(queries, rows, kernel_weights[rows], neighbor_values[rows])
             else:
-                by_weight = block_values[:, None, :]
-            derivative[rows] = action_derivative(weights, by_weight, queries.neighbor_actions[:, rows])
+                derivative[rows] = self._pessimistic_derivative(
+                    queries, rows, kernel_weights[rows], neighbor_values[rows], actions[rows]
+                )
         return derivative
+
+    def _mean_derivative(self, queries: Queries, rows: slice, weights: th.Tensor, values: th.Tensor) -> th.Tensor:
+        """∂u/∂a for rows that sum to one, (m, a, d_a)."""
+        if self.local_linear:
+            by_weight = weight_derivative(weights, self._displacements(queries, rows), values)
+        else:
+            by_weight = values[:, None, :]
+        return action_derivative(weights, by_weight, queries.neighbor_actions[:, rows])
+
+    def _pessimistic_derivative(
+        self, queries: Queries, rows: slice, kernel_weights: th.Tensor, values: th.Tensor, actions: th.Tensor
+    ) -> th.Tensor:
+        """
+        ∂(c u)/∂a = c ∂u/∂a + u ∂c/∂a, where c = M / (M + κ) gives ∂c/∂a = c (1 − c) ∂log M/∂a, and ∂log M/∂a is the mean
+        way, under the kernel weights, from the action to the neighbours' actions.
+        """
+        weights, confidence = _normalized(kernel_weights)
+        mean_weights = corrected_weights(weights, self._displacements(queries, rows)) if self.local_linear else weights
+        mean = (mean_weights * values[:, None, :]).sum(dim=-1, keepdim=True)
+        neighbor_actions = queries.neighbor_actions[:, rows]
+        mean_action = th.stack([(weights * neighbors[:, None, :]).sum(dim=-1) for neighbors in neighbor_actions], dim=-1)
+        by_confidence = mean * (1.0 - confidence) * (mean_action - actions / self.action_bandwidth)
+        return confidence * (self._mean_derivative(queries, rows, weights, values) + by_confidence)
 
     def _displacements(self, queries: Queries, rows: slice) -> th.Tensor:
         """From some queries to their neighbours in units of the bandwidth, (rows, k, d_s)."""
@@ -132,11 +185,11 @@ class Support:
 
     def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, neighbor_actions)
-        weights = responsibilities(log_state_kernel, log_kernel)
         if self.keep_largest is not None or self.kl_bound is not None:
+            weights = responsibilities(log_state_kernel, log_kernel)
             keep = largest_weights(weights.mean(dim=1), self.keep_largest, self.kl_bound)
-            weights = responsibilities(log_state_kernel, log_kernel.masked_fill_(~keep[:, None, :], -th.inf))
-        return weights
+            log_kernel.masked_fill_(~keep[:, None, :], -th.inf)
+        return responsibilities(log_state_kernel, log_kernel, self.pessimism)
 
     def kernel_mass(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
         """
@@ -151,12 +204,24 @@ class Support:
 
     def effective_samples(self, queries: Queries, actions: th.Tensor) -> float:
         """
-        Median over the queries of 1 / Σ_j ε_j²: how many samples share the weight at a state.
+        Median over the queries of :meth:`effective_counts`.
 
         :param queries: m states
         :param actions: in the environment's units, (m, a, d_a)
         """
-        return float((1.0 / self.weights(queries, actions).square().sum(dim=-1)).median())
+        return float(self.effective_counts(queries, actions).median())
+
+    def effective_counts(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
+        """
+        1 / Σ_j ε_j²: how many samples share the weight at a state.
+
+        :param queries: m states
+        :param actions: in the environment's units, (m, a, d_a)
+        :return: (m, a)
+        """
+        # The imaginary sample of pessimism is none.
+        weights = replace(self, pessimism=0.0).weights(queries, actions)
+        return 1.0 / weights.square().sum(dim=-1)
 
     def truncation_error(self, queries: Queries, actions: th.Tensor) -> float:
         """
@@ -170,3 +235,14 @@ class Support:
         """
         log_dropped = queries.neighbors.log_dropped_mass
         return float(th.sigmoid(log_dropped[:, None] - self.kernel_mass(queries, actions)).max())
+
+
+def _normalized(kernel_weights: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """
+    :param kernel_weights: rows that sum to their confidence, (m, a, k)
+    :return: rows that sum to one, (m, a, k), and the confidence, (m, a, 1)
+    """
+    confidence = kernel_weights.sum(dim=-1, keepdim=True)
+    # Where the confidence is too small for a number, any weights will do: nothing is made of them.
+    lost = confidence < th.finfo(kernel_weights.dtype).tiny
+    return th.where(lost, 1.0 / kernel_weights.shape[-1], kernel_weights / confidence), confidence

@@ -5,6 +5,12 @@ import warnings
 import torch as th
 from scipy.sparse import csc_array
 
+from sb3_nopg.errors import InputError
+from sb3_nopg.processes import Processes
+
+# What the 32-bit numbers of the sparse libraries can count.
+_MAX_ENTRIES = 2**31 - 1
+
 
 class TransitionMatrix:
     """
@@ -21,17 +27,20 @@ class TransitionMatrix:
 
     def __init__(self, indices: th.Tensor | None, n: int, dtype: th.dtype, device: th.device):
         self.n = n
+        self._lay_out(indices, n, dtype, device)
+
+    def _lay_out(self, indices: th.Tensor | None, n_rows: int, dtype: th.dtype, device: th.device) -> None:
         if indices is None:
-            self._dense: th.Tensor | None = th.zeros(n, n, dtype=dtype, device=device)
+            self._dense: th.Tensor | None = th.zeros(n_rows, self.n, dtype=dtype, device=device)
             return
         self._dense = None
         columns = indices.reshape(-1)
-        rows = th.arange(n, device=device).repeat_interleave(indices.shape[1])
-        self._by_row = _csr(th.arange(n + 1, device=device) * indices.shape[1], columns, n, dtype)
+        rows = th.arange(n_rows, device=device).repeat_interleave(indices.shape[1])
+        self._by_row = _csr(th.arange(n_rows + 1, device=device) * indices.shape[1], columns, self.n, dtype)
         self._to_columns = th.argsort(columns, stable=True)
-        column_ends = th.cumsum(th.bincount(columns, minlength=n), dim=0)
+        column_ends = th.cumsum(th.bincount(columns, minlength=self.n), dim=0)
         column_starts = th.cat([column_ends.new_zeros(1), column_ends])
-        self._by_column = _csr(column_starts, rows[self._to_columns], n, dtype)
+        self._by_column = _csr(column_starts, rows[self._to_columns], n_rows, dtype)
 
     def fill(self, values: th.Tensor) -> None:
         """
@@ -67,7 +76,8 @@ class TransitionMatrix:
         :return: (n_cells, n_cells)
         """
         if self._dense is not None:
-            by_cell = th.zeros(n_cells, self.n, dtype=self._dense.dtype, device=cell.device).index_add_(0, cell, self._dense)
+            by_cell = th.zeros(n_cells, self.n, dtype=self._dense.dtype, device=cell.device)
+            by_cell.index_add_(0, self._own_rows(cell), self._dense)
             return th.zeros(n_cells, n_cells, dtype=self._dense.dtype, device=cell.device).index_add_(1, cell, by_cell)
         row_cell, column_cell, values = self._entries_by_cell(cell)
         return th.bincount(row_cell * n_cells + column_cell, values, n_cells**2).view(n_cells, n_cells)
@@ -85,9 +95,12 @@ class TransitionMatrix:
         return csc_array((values.double().numpy(), (row_cell.numpy(), column_cell.numpy())), shape=(n_cells, n_cells))
 
     def _entries_by_cell(self, cell: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        columns = self._by_row.col_indices()
-        row_cell = cell.repeat_interleave(len(columns) // self.n)
-        return row_cell, cell.index_select(0, columns), self._by_row.values()
+        columns, own = self._by_row.col_indices(), self._own_rows(cell)
+        return own.repeat_interleave(len(columns) // len(own)), cell.index_select(0, columns), self._by_row.values()
+
+    def _own_rows(self, x: th.Tensor) -> th.Tensor:
+        """Of something with an entry for each sample, those of the rows laid out here."""
+        return x
 
     def to_dense(self) -> th.Tensor:
         """P̂ as an ordinary matrix, (n, n)."""
@@ -100,10 +113,63 @@ class TransitionMatrix:
         return operator
 
 
-def _csr(starts: th.Tensor, columns: th.Tensor, n: int, dtype: th.dtype) -> th.Tensor:
+class SharedTransitionMatrix(TransitionMatrix):
+    """
+    P̂ with its rows shared among processes. Each lays out its own rows; products are exchanged, so that x, P̂x and P̂ᵀy are
+    whole vectors in every process, the same everywhere.
+
+    :param indices: column of each entry of this process's rows, (n_i, k); None for a dense matrix
+    :param n: number of rows of all processes, and of columns
+    :param dtype: of the values
+    :param device: of the values
+    :param processes: that share the rows
+    """
+
+    def __init__(self, indices: th.Tensor | None, n: int, dtype: th.dtype, device: th.device, processes: Processes):
+        self.n = n
+        self._processes = processes
+        self._rows = processes.own_rows(n)
+        self._lay_out(indices, self._rows.stop - self._rows.start, dtype, device)
+
+    def bellman_operator(self, x: th.Tensor, gamma: float) -> th.Tensor:
+        own = th.addmv(x[self._rows], self._by_row if self._dense is None else self._dense, x, alpha=-gamma)
+        return self._processes.gather(own, self.n)
+
+    def bellman_operator_transposed(self, y: th.Tensor, gamma: float) -> th.Tensor:
+        # The identity's part comes from the process that owns the row, once.
+        part = th.zeros_like(y)
+        part[self._rows] = y[self._rows]
+        matrix = self._by_column if self._dense is None else self._dense.T
+        return self._processes.sum(th.addmv(part, matrix, y[self._rows], alpha=-gamma))
+
+    def aggregate(self, cell: th.Tensor, n_cells: int) -> th.Tensor:
+        return self._processes.sum(super().aggregate(cell, n_cells))
+
+    def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> csc_array:
+        if self._dense is not None:
+            return super().aggregate_sparse(cell, n_cells)
+        # Each process has summed its entries by then: there are far fewer pairs of cells than of samples.
+        first, *others = self._processes.gather_objects(super().aggregate_sparse(cell, n_cells))
+        return sum(others, start=first)
+
+    def to_dense(self) -> th.Tensor:
+        return self._processes.gather(super().to_dense(), self.n)
+
+    def _own_rows(self, x: th.Tensor) -> th.Tensor:
+        return x[self._rows]
+
+
+def _csr(starts: th.Tensor, columns: th.Tensor, n_columns: int, dtype: th.dtype) -> th.Tensor:
+    if len(columns) > _MAX_ENTRIES:
+        raise InputError(
+            "n_neighbors",
+            f"{len(columns)} entries of the transition matrix in one process, which can count {_MAX_ENTRIES}",
+            "Keep fewer neighbours, or share the rows among more processes (distributed=True)",
+        )
     values = th.zeros(len(columns), dtype=dtype, device=columns.device)
     with warnings.catch_warnings():
         # torch announces that its CSR tensors are in beta; the products used here are tested against dense ones.
         warnings.simplefilter("ignore", UserWarning)
         # 32-bit numbers are what the sparse libraries compute with; wider ones would be converted at every product.
-        return th.sparse_csr_tensor(starts.int(), columns.int(), values, size=(n, n), check_invariants=False)
+        size = (len(starts) - 1, n_columns)
+        return th.sparse_csr_tensor(starts.int(), columns.int(), values, size=size, check_invariants=False)

@@ -44,6 +44,8 @@ class OracleProblem:
     :param n_neighbors: at every query keep only this many support points, the nearest in ``states / state_bandwidth``.
         None: all of them, as in the paper
     :param local_linear: correct the weights to first order; only the dense and differentiable form does
+    :param pessimism: κ: weights are multiplied by M / (M + κ), M = Σ_j exp(−½‖(s, a) − (s_j, a_j)‖²) in units of the
+        bandwidths; with what is missing, the process falls into a state that pays (1 − γ) · worst_value forever
     """
 
     states: np.ndarray
@@ -59,6 +61,15 @@ class OracleProblem:
     next_state_noise: np.ndarray | None = None
     n_neighbors: int | None = None
     local_linear: bool = False
+    pessimism: float = 0.0
+
+    @property
+    def worst_value(self) -> float:
+        """The least of zero, the rewards that ended an episode, and each other reward received forever."""
+        candidates = [0.0]
+        for reward, ended in zip(self.rewards, self.terminals, strict=True):
+            candidates.append(float(reward) if ended else float(reward) / (1.0 - self.gamma))
+        return min(candidates)
 
     @property
     def n_transitions(self) -> int:
@@ -192,7 +203,7 @@ def policy_responsibilities(
     :param policy: see the head of this file
     :param state: (d_s,)
     :param action_noise: this query's noise, (A, d_a), or None for a deterministic policy
-    :return: weights that sum to one, (n,)
+    :return: weights that sum to one, or with pessimism to less, (n,)
     """
     rows: Iterable[int] = range(problem.n_transitions)
     if problem.n_neighbors is not None:
@@ -202,7 +213,7 @@ def policy_responsibilities(
     actions = _actions_at_one_state(policy, state, action_noise)
     average = np.zeros(problem.n_transitions)
     for action in actions:
-        average[rows] += responsibilities(
+        weights = responsibilities(
             state,
             action,
             problem.states[rows],
@@ -210,6 +221,13 @@ def policy_responsibilities(
             problem.state_bandwidth,
             problem.action_bandwidth,
         )
+        mass = 0.0
+        for j in rows:
+            state_distance = (((state - problem.states[j]) / problem.state_bandwidth) ** 2).sum()
+            action_distance = (((action - problem.actions[j]) / problem.action_bandwidth) ** 2).sum()
+            mass += np.exp(-0.5 * (state_distance + action_distance))
+        confidence = 1.0 if problem.pessimism == 0.0 else mass / (mass + problem.pessimism)
+        average[rows] += confidence * weights
     return average / len(actions)
 
 
@@ -255,10 +273,23 @@ def evaluate_loops(problem: OracleProblem, policy: Policy, action_noise: np.ndar
         noise = None if action_noise is None else action_noise[n * n_samples + j]
         initial_weights += policy_responsibilities(problem, policy, problem.initial_states[j], noise) / n_initial
 
-    bellman_operator = np.eye(n) - problem.gamma * transition
-    q = np.linalg.solve(bellman_operator, problem.rewards)
-    mu = np.linalg.solve(bellman_operator.T, initial_weights)
-    return OracleSolution(transition, initial_weights, q, mu, float(initial_weights @ q))
+    if problem.pessimism == 0.0:
+        bellman_operator = np.eye(n) - problem.gamma * transition
+        q = np.linalg.solve(bellman_operator, problem.rewards)
+        mu = np.linalg.solve(bellman_operator.T, initial_weights)
+        return OracleSolution(transition, initial_weights, q, mu, float(initial_weights @ q))
+
+    # The last state takes what the rows lack, and keeps it.
+    chain, rewards = np.zeros((n + 1, n + 1)), np.zeros(n + 1)
+    chain[:n, :n], chain[n, n] = transition, 1.0
+    rewards[:n], rewards[n] = problem.rewards, (1.0 - problem.gamma) * problem.worst_value
+    for i in range(n):
+        chain[i, n] = 0.0 if problem.terminals[i] else 1.0 - transition[i].sum()
+    start = np.append(initial_weights, 1.0 - initial_weights.sum())
+    bellman_operator = np.eye(n + 1) - problem.gamma * chain
+    q = np.linalg.solve(bellman_operator, rewards)
+    mu = np.linalg.solve(bellman_operator.T, start)
+    return OracleSolution(transition, initial_weights, q[:n], mu[:n], float(start @ q))
 
 
 def value(
@@ -269,7 +300,7 @@ def value(
     action_noise: np.ndarray | None = None,
 ) -> np.ndarray:
     """
-    V̂_π(s) = ε_π(s)ᵀ q_π.
+    V̂_π(s) = ε_π(s)ᵀ q_π, and the worst value where weights are missing.
 
     :param problem: the problem that was solved
     :param solution: its solution under this policy
@@ -278,7 +309,11 @@ def value(
     :param action_noise: (m, A, d_a), or None for a deterministic policy
     :return: (m,)
     """
-    return _weighted_at(problem, policy, states, action_noise, solution.q)
+    values = _weighted_at(problem, policy, states, action_noise, solution.q)
+    if problem.pessimism == 0.0:
+        return values
+    missing = 1.0 - _weighted_at(problem, policy, states, action_noise, np.ones(problem.n_transitions))
+    return values + missing * problem.worst_value
 
 
 def state_distribution(
@@ -324,12 +359,13 @@ def evaluate(problem: OracleProblem, policy: Policy, action_noise: np.ndarray | 
     :param action_noise: (n * N + n_0, A, d_a), or None for a deterministic policy
     :return: the policy, evaluated
     """
+    n = problem.n_transitions
     with th.no_grad():
         transition, initial_weights = _dense_weights(problem, policy, action_noise)
-        bellman_operator = th.eye(problem.n_transitions, dtype=th.float64) - problem.gamma * transition
-        q = th.linalg.solve(bellman_operator, _tensor(problem.rewards))
-        mu = th.linalg.solve(bellman_operator.T, initial_weights)
-    return OracleSolution(transition.numpy(), initial_weights.numpy(), q.numpy(), mu.numpy(), float(initial_weights @ q))
+        bellman_operator, rewards, start = _with_worst_state(problem, transition, initial_weights)
+        q = th.linalg.solve(bellman_operator, rewards)
+        mu = th.linalg.solve(bellman_operator.T, start)
+    return OracleSolution(transition.numpy(), initial_weights.numpy(), q[:n].numpy(), mu[:n].numpy(), float(start @ q))
 
 
 def autograd_return(problem: OracleProblem, policy: Policy, action_noise: np.ndarray | None = None) -> th.Tensor:
@@ -342,8 +378,30 @@ def autograd_return(problem: OracleProblem, policy: Policy, action_noise: np.nda
     :return: ()
     """
     transition, initial_weights = _dense_weights(problem, policy, action_noise)
-    bellman_operator = th.eye(problem.n_transitions, dtype=th.float64) - problem.gamma * transition
-    return initial_weights @ th.linalg.solve(bellman_operator, _tensor(problem.rewards))
+    bellman_operator, rewards, start = _with_worst_state(problem, transition, initial_weights)
+    return start @ th.linalg.solve(bellman_operator, rewards)
+
+
+def _with_worst_state(
+    problem: OracleProblem, transition: th.Tensor, initial_weights: th.Tensor
+) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+    """
+    The process with one state more, which takes what rows lack and keeps it, paying (1 − γ) · worst_value forever.
+
+    :return: Λ (n + 1, n + 1), rewards (n + 1,), start (n + 1,)
+    """
+    if problem.pessimism == 0.0:
+        return (
+            th.eye(len(transition), dtype=th.float64) - problem.gamma * transition,
+            _tensor(problem.rewards),
+            initial_weights,
+        )
+    goes_on = 1.0 - _tensor(problem.terminals)
+    chain = th.cat([transition, (goes_on - transition.sum(dim=1))[:, None]], dim=1)
+    forever = _tensor(np.eye(len(transition) + 1)[-1:])
+    bellman_operator = th.eye(len(transition) + 1, dtype=th.float64) - problem.gamma * th.cat([chain, forever])
+    rewards = _tensor(np.append(problem.rewards, (1.0 - problem.gamma) * problem.worst_value))
+    return bellman_operator, rewards, th.cat([initial_weights, (1.0 - initial_weights.sum())[None]])
 
 
 def autograd_gradient(
@@ -448,9 +506,13 @@ def _dense_responsibilities(
     action_differences = (sampled_actions[:, :, None, :] - _tensor(problem.actions)) / _tensor(problem.action_bandwidth)
     log_action_kernel = -0.5 * (action_differences**2).sum(dim=-1)  # (m, A, n)
 
-    weights = th.softmax(log_state_kernel[:, None, :] + log_action_kernel, dim=-1)  # normalised for each action ...
+    log_kernel = log_state_kernel[:, None, :] + log_action_kernel
+    weights = th.softmax(log_kernel, dim=-1)  # normalised for each action ...
     if problem.local_linear:
         weights = _corrected_to_first_order(weights, -state_differences)
+    if problem.pessimism > 0.0:
+        mass = th.logsumexp(log_kernel, dim=-1, keepdim=True).exp()
+        weights = weights * (mass / (mass + problem.pessimism))
     return weights.mean(dim=1)  # ... and averaged only then
 
 

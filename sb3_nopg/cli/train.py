@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.logger import CSVOutputFormat, Logger
 
-from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS
+from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS, PREDICTIVE
 from sb3_nopg.bandwidth_rules import MARGINAL_RULES
 from sb3_nopg.cli import arguments
 from sb3_nopg.cli.failures import check_output, one_line_errors
@@ -44,7 +44,7 @@ class PolicyName(str, Enum):
 
 
 _CLASSES: dict[Algorithm, type[NOPG]] = {Algorithm.NOPG_D: NOPGD, Algorithm.NOPG_S: NOPGS}
-_RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS))
+_RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS, PREDICTIVE))
 _BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), or a rule: {_RULES}."
 _FACTOR = "Multiplies it: a number, or one for each dimension. Larger makes smoother estimates from more samples."
 

@@ -13,7 +13,7 @@ from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 
 _VECTORS = ("observations", "actions", "next_observations")
-_NUMBERS = ("rewards", "terminals", "timeouts", "episode_ids")
+_NUMBERS = ("rewards", "terminals", "timeouts", "episode_ids", "synthetic")
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:

@@ -22,7 +22,13 @@ _LONGEST_STEPS = 1.5
 _NO_COLUMN = "none"
 # Field of the data set and the column, or the beginning of the columns' names, that `to_table` writes it to.
 _VECTORS = {"observations": "obs_", "actions": "action_", "next_observations": "next_obs_"}
-_SINGLE = {"rewards": "reward", "terminals": "terminal", "timeouts": "timeout", "episode_ids": "episode"}
+_SINGLE = {
+    "rewards": "reward",
+    "terminals": "terminal",
+    "timeouts": "timeout",
+    "episode_ids": "episode",
+    "synthetic": "synthetic",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Columns:
     :param terminal: whether the task truly ended with this step; without it, no step did
     :param timeout: whether a time limit cut the episode after this step
     :param episode: any number or name for each episode
+    :param synthetic: whether a model made this step
     :param time: of the step; a gap in it, or a step back, begins a new episode
     :param gap: longest step that is no gap, in the unit of ``time``; without it, 1.5 times the median
     """
@@ -48,6 +55,7 @@ class Columns:
     terminal: str | None = None
     timeout: str | None = None
     episode: str | None = None
+    synthetic: str | None = None
     time: str | None = None
     gap: float | None = None
 
@@ -165,6 +173,7 @@ def from_table(
         "terminals": _numbers,
         "timeouts": _numbers,
         "episode_ids": _episodes,
+        "synthetic": _numbers,
     }
     for field, name in layout.single.items():
         values[field] = _typed(field, readers[field](path, name, table[name]), dtypes)

@@ -36,10 +36,10 @@ def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
     :param dataset: the data
     :param rows: numbers of the transitions to keep, in the order wanted
     """
-    ids = episode_labels(dataset)
-    if ids is not None:
-        first_rows = np.unique(ids, return_index=True)[1]
-        headless = np.setdiff1d(ids[rows], ids[np.intersect1d(first_rows, rows)])
+    ids, starts = episode_labels(dataset), dataset.episode_starts
+    if ids is not None and starts is not None:
+        real = rows if dataset.synthetic is None else rows[~dataset.synthetic[rows]]
+        headless = np.setdiff1d(ids[real], ids[np.intersect1d(starts, real)])
         if len(headless):
             _logger.warning(
                 "%d episode(s) lost their first transition: the first one left counts as where they start. "
@@ -55,6 +55,7 @@ def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
         terminals=dataset.terminals[rows],
         timeouts=None if dataset.timeouts is None else dataset.timeouts[rows],
         episode_ids=None if ids is None else ids[rows],
+        synthetic=None if dataset.synthetic is None else dataset.synthetic[rows],
     )
 
 
@@ -80,22 +81,28 @@ def merge(datasets: Sequence[TransitionDataset]) -> TransitionDataset:
         merged_ids.append(n_episodes + np.argsort(np.argsort(first))[inverse])
         n_episodes += len(first)
     know_episodes = any(dataset.episode_starts is not None for dataset in datasets)
-    know_timeouts = any(dataset.timeouts is not None for dataset in datasets)
 
     def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(dataset, name) for dataset in datasets])
 
-    timeouts = [np.zeros(len(data), dtype=bool) if data.timeouts is None else data.timeouts for data in datasets]
+    def joined_flags(name: str) -> np.ndarray | None:
+        found = [getattr(dataset, name) for dataset in datasets]
+        if all(flags is None for flags in found):
+            return None
+        # What only some of them know is false for the others.
+        return np.concatenate([np.zeros(len(d), dtype=bool) if f is None else f for d, f in zip(datasets, found, strict=True)])
+
     return TransitionDataset(
         observations=joined("observations"),
         actions=joined("actions"),
         rewards=joined("rewards"),
         next_observations=joined("next_observations"),
         terminals=joined("terminals"),
-        timeouts=np.concatenate(timeouts) if know_timeouts else None,
+        timeouts=joined_flags("timeouts"),
         episode_ids=np.concatenate(merged_ids) if know_episodes else None,
         observation_space=_common_space("observation_space", [dataset.observation_space for dataset in datasets]),
         action_space=_common_space("action_space", [dataset.action_space for dataset in datasets]),
+        synthetic=joined_flags("synthetic"),
     )
 
 
@@ -125,6 +132,12 @@ def select(
 
 def split(dataset: TransitionDataset, fractions: Sequence[float], by: str, seed: int) -> tuple[TransitionDataset, ...]:
     """:param fractions: as in `TransitionDataset.split`"""
+    if dataset.n_synthetic:
+        raise InputError(
+            "split",
+            f"{dataset.n_synthetic} of {len(dataset)} transitions are synthetic, made from real ones of every part",
+            "Split the real data first (dataset.real) and densify the part to learn from",
+        )
     shares = np.array(fractions, dtype=np.float64)
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
         raise InputError("fractions", f"{list(fractions)} are not positive or do not add up to one", "Give e.g. (0.8, 0.2)")
@@ -207,8 +220,8 @@ def _compute(
     dataset: TransitionDataset, expression: str, observation_names: Sequence[str], action_names: Sequence[str]
 ) -> np.ndarray:
     """
-    Variables of an expression: ``s``, ``a``, ``s2`` (columns ``s[0]``, …), ``r``, ``terminal``, ``timeout``, ``episode``, and
-    the names given to columns, with ``next_`` before them for the state that followed.
+    Variables of an expression: ``s``, ``a``, ``s2`` (columns ``s[0]``, …), ``r``, ``terminal``, ``timeout``, ``episode``,
+    ``synthetic``, and the names given to columns, with ``next_`` before them for the state that followed.
     """
     n = len(dataset)
     ids = episode_labels(dataset)
@@ -220,6 +233,7 @@ def _compute(
         "terminal": dataset.terminals,
         "timeout": np.zeros(n, dtype=bool) if dataset.timeouts is None else dataset.timeouts,
         "episode": np.arange(n) if ids is None else ids,
+        "synthetic": np.zeros(n, dtype=bool) if dataset.synthetic is None else dataset.synthetic,
     }
     for option, names, width in (
         ("observation_names", observation_names, dataset.observation_dim),

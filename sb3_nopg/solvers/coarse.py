@@ -11,7 +11,7 @@ result, so it may lag behind the policy. Where P̂ is nearly a table of nearest 
 it and the model does harm: so each new one is tried against none on the system it is for.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch as th
@@ -88,14 +88,38 @@ class CoarseModel:
             coarse = transition.aggregate_sparse(self._cell, self._n_cells)
             if coarse.nnz <= _MAX_ENTRIES_A_ROW * self._n_cells or self._n_cells <= 512:
                 return coarse
-            # Numbers of halves that came from one cell differ in the last bit only.
-            self._set_cells(self._cell // 2, self._n_cells // 2)
+            self._merge_halves()
+
+    def _merge_halves(self) -> None:
+        # Numbers of halves that came from one cell differ in the last bit only.
+        self._set_cells(self._cell // 2, self._n_cells // 2)
 
     def grow_older(self) -> None:
         """Count a policy update; after some, the model is built anew."""
         self._age += 1
         if self._age >= _UPDATES_BETWEEN_REFRESHES:
             self._inverse = None
+
+    def state(self) -> dict[str, Any]:
+        """What a model of the same next states needs to go on in the same way, as tensors and numbers."""
+        kind = None if self._inverse is None else type(self._inverse).__name__
+        matrix = {} if self._inverse is None else self._inverse.matrix()
+        return {"n_cells": self._n_cells, "age": self._age, "pays": self.pays, "kind": kind, "matrix": matrix}
+
+    def restore(self, state: dict[str, Any], gamma: float) -> None:
+        """
+        :param state: of a model of the same next states
+        :param gamma: discount
+        """
+        while self._n_cells > state["n_cells"]:
+            self._merge_halves()
+        self._age, self.pays = state["age"], state["pays"]
+        if state["kind"] is None:
+            self._inverse = None
+        elif state["kind"] == _DenseInverse.__name__:
+            self._inverse = _DenseInverse.restored({name: part.to(self._device) for name, part in state["matrix"].items()})
+        else:
+            self._inverse = _SparseFactors.restored(state["matrix"], self._size, gamma)
 
     def precondition(self, x: th.Tensor) -> th.Tensor:
         """
@@ -129,6 +153,15 @@ class _DenseInverse:
         identity = th.eye(len(coarse_transition), dtype=coarse_transition.dtype, device=coarse_transition.device)
         self._matrix = th.linalg.inv(identity - gamma * coarse_transition)
 
+    def matrix(self) -> dict[str, th.Tensor]:
+        return {"inverse": self._matrix}
+
+    @classmethod
+    def restored(cls, matrix: dict[str, th.Tensor]) -> "_DenseInverse":
+        inverse = cls.__new__(cls)
+        inverse._matrix = matrix["inverse"]
+        return inverse
+
     def solve(self, x: th.Tensor) -> th.Tensor:
         return th.mv(self._matrix, x)
 
@@ -144,9 +177,19 @@ class _SparseFactors:
     """
 
     def __init__(self, sums: csc_array, size: th.Tensor, gamma: float):
-        self._dtype = size.dtype
+        self._dtype, self._sums = size.dtype, sums
         averages = sums.multiply(1.0 / size.double().numpy()[:, None])
         self._factors = splu((eye_array(len(size)) - gamma * averages).tocsc())
+
+    def matrix(self) -> dict[str, th.Tensor]:
+        # The factors themselves cannot be written to a file; the same matrix gives the same ones.
+        sums = self._sums
+        return {name: th.from_numpy(getattr(sums, name)) for name in ("data", "indices", "indptr")}
+
+    @classmethod
+    def restored(cls, matrix: dict[str, th.Tensor], size: th.Tensor, gamma: float) -> "_SparseFactors":
+        parts = (matrix["data"].numpy(), matrix["indices"].numpy(), matrix["indptr"].numpy())
+        return cls(csc_array(parts, shape=(len(size), len(size))), size, gamma)
 
     def solve(self, x: th.Tensor) -> th.Tensor:
         return self._solve(x, "N")

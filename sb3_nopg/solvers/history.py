@@ -20,6 +20,11 @@ class SolutionHistory:
     def __init__(self) -> None:
         self._values: deque[th.Tensor] = deque(maxlen=_N_KEPT)
 
+    @property
+    def values(self) -> list[th.Tensor]:
+        """What is remembered, the latest last."""
+        return list(self._values)
+
     def add(self, value: th.Tensor) -> None:
         """
         :param value: a solution, (n,)
