@@ -1,7 +1,7 @@
 """
 How dependable is learning with the defaults? Several tasks and sizes, ten seeds each, every one reported.
 
-    python benchmarks/robustness.py                      all rows, ten seeds, written to benchmarks/results/robustness.json
+    python benchmarks/robustness.py                      all rows, ten seeds, into benchmarks/results/robustness.json
     python benchmarks/robustness.py --rows 3 4 --seeds 0 3 --set weights='"local_constant"' -o trial.json
 
 A model knows its task (discount, start states) and the data of its seed; all else is as it comes, or as ``--set`` says.
@@ -73,23 +73,28 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in arguments.set)}
 
-    jobs = [(row, seed) for row in arguments.rows for seed in range(*arguments.seeds)]
+    results = {"conditions": conditions(("torch", "stable_baselines3")), "settings": settings, "trials": []}
+    if arguments.output.exists():
+        before = json.loads(arguments.output.read_text(encoding="utf-8"))
+        if before["settings"] != settings:
+            parser.error(f"{arguments.output} holds results of other settings: {before['settings']}")
+        results["trials"] = before["trials"]
+    done = {(trial["task"], trial["n"], trial["seed"]) for trial in results["trials"]}
+    order = [(task.name, task.size) for task in tasks()]
+    jobs = [(row, seed) for row in arguments.rows for seed in range(*arguments.seeds) if (*order[row], seed) not in done]
     # Long ones first, so that no core waits for one of them at the end.
     jobs.sort(key=lambda job: -tasks()[job[0]].size)
-    trials = []
     with ProcessPoolExecutor(arguments.jobs) as pool:
         running = [pool.submit(run_trial, row, seed, settings, arguments.updates) for row, seed in jobs]
         for number, finished in enumerate(as_completed(running), 1):
             trial = finished.result()
-            trials.append(trial)
             worst = {start: round(float(np.min(values))) for start, values in trial["real"].items()}
             print(f"{number}/{len(running)} {trial['task']}, n = {trial['n']}, seed {trial['seed']}: {worst}", flush=True)
-    order = [(task.name, task.size) for task in tasks()]
-    trials.sort(key=lambda trial: (order.index((trial["task"], trial["n"])), trial["seed"]))
-    write_report(
-        arguments.output,
-        {"conditions": conditions(("torch", "stable_baselines3")), "settings": settings, "trials": trials},
-    )
+            results["trials"].append(trial)
+            # After every trial: what was interrupted goes on where it stopped.
+            arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    results["trials"].sort(key=lambda trial: (order.index((trial["task"], trial["n"])), trial["seed"]))
+    write_report(arguments.output, results)
 
 
 if __name__ == "__main__":

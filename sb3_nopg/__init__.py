@@ -5,6 +5,7 @@ from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import ExportError, export
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.symmetry import add_mirror_images
 from sb3_nopg.theory import bias_bound_regression, bias_bound_value
@@ -12,6 +13,7 @@ from sb3_nopg.theory import bias_bound_regression, bias_bound_value
 __version__ = "0.1.0"
 
 __all__ = [
+    "AS_IN_THE_PAPER",
     "NOPG",
     "NOPGD",
     "NOPGS",

@@ -229,8 +229,9 @@ def solve_bellman(
         initial_weights,
         lambda: transition.dense_bellman_operator(gamma).T,
         coarse_model.precondition_transposed if coarse_model.pays else None,
-        warm_start.visitation_history.guess(transposed, initial_weights),
+        warm_start.visitation_history.guess(transposed, initial_weights, transition.in_single_precision),
         _attainable(problem, tolerance),
+        in_single_precision=transition.in_single_precision,
     )
     return BellmanSolution(kernel_weights, estimated_return, q_solve, visitation_solve)
 
@@ -267,8 +268,9 @@ def solve_values(
         rhs,
         lambda: transition.dense_bellman_operator(gamma),
         coarse_model.precondition if coarse_model.pays else None,
-        warm_start.q_history.guess(operator, rhs),
+        warm_start.q_history.guess(operator, rhs, transition.in_single_precision),
         tolerance,
+        in_single_precision=transition.in_single_precision,
     )
     _check_value_bound(problem, q_solve.value, tolerance * float(th.linalg.vector_norm(rhs)))
     estimated_return = float(th.dot(initial_weights, q_solve.value))
@@ -283,7 +285,9 @@ def _attainable(problem: BellmanProblem, tolerance: float) -> float:
     return max(tolerance, 4.0 * th.finfo(problem.rewards.dtype).eps / (1.0 - problem.gamma))
 
 
-def return_derivative(problem: BellmanProblem, solution: BellmanSolution, actions: th.Tensor | None = None) -> th.Tensor:
+def return_derivative(
+    problem: BellmanProblem, solution: BellmanSolution, actions: th.Tensor | None = None, chosen: th.Tensor | None = None
+) -> th.Tensor:
     """
     ∂Ĵ/∂a for the policy's action at every query: all of the policy gradient but the policy's own ∂a/∂θ.
 
@@ -295,7 +299,8 @@ def return_derivative(problem: BellmanProblem, solution: BellmanSolution, action
     :param problem: the equation
     :param solution: of it
     :param actions: the policy's at the queries, (m, a, d_a); needed where ``problem.support.pessimism`` is not zero
-    :return: (m, a, d_a)
+    :param chosen: numbers of the queries to do it for, (b,); None for all
+    :return: (m, a, d_a), or (b, a, d_a)
     """
     visitation = problem.processes.own(solution.visitation)
     visits = problem.gamma * problem.continues * visitation / problem.n_next_state_samples
@@ -308,7 +313,11 @@ def return_derivative(problem: BellmanProblem, solution: BellmanSolution, action
     if problem.worst_value != 0.0:
         # Weights that are missing have the worst value: above it, they have none.
         values = values - problem.worst_value
-    derivative = problem.support.action_derivative(problem.queries, solution.kernel_weights, values, actions)
+    queries, kernel_weights = problem.queries, solution.kernel_weights
+    if chosen is not None:
+        queries, kernel_weights, query_weights = queries.rows(chosen), kernel_weights[chosen], query_weights[chosen]
+        actions = None if actions is None else actions[chosen]
+    derivative = problem.support.action_derivative(queries, kernel_weights, values, actions)
     n_actions = derivative.shape[1]
     return derivative * (query_weights / n_actions)[:, None, None] / problem.support.action_bandwidth
 

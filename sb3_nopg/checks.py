@@ -30,7 +30,8 @@ def check_settings(settings: Any) -> None:
         _check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0 + 1e-12)
     for name in ("n_action_samples", "n_next_state_samples", "keep_largest", "resample_interval"):
         _check_count(name, getattr(settings, name), optional=name in ("keep_largest", "resample_interval"))
-    _check_count("patience", settings.patience, optional=True)
+    for name in ("patience", "query_batch_size"):
+        _check_count(name, getattr(settings, name), optional=True)
     _check_keeping(settings)
     check_neighbor_count(settings.n_neighbors)
     if settings.variant not in settings.variants:

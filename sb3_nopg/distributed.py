@@ -26,7 +26,7 @@ from sb3_nopg.fingerprint import array_fingerprint, dataset_fingerprint, paramet
 from sb3_nopg.processes import Processes, ProcessLostError
 
 if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
+    from sb3_nopg.attached_data import LearnsFromData
 
 __all__ = ["ProcessLostError", "Processes", "join_processes", "process_group"]
 
@@ -92,7 +92,7 @@ def join_processes() -> Processes:
     return Processes(dist.get_rank(), dist.get_world_size(), device)
 
 
-def check_same_everywhere(model: "NOPG") -> None:
+def check_same_everywhere(model: "LearnsFromData") -> None:
     """
     :param model: about to be trained by several processes
     :raises InputError: in every process, where one of them is about to train something else
@@ -102,8 +102,6 @@ def check_same_everywhere(model: "NOPG") -> None:
         return
     assert model.dataset is not None
     assert model.bandwidths is not None
-    if model.value_iteration_start:
-        raise InputError("value_iteration_start", "works in one process only", "Leave it out, or distributed=True")
     bandwidths = model.bandwidths
     own = {
         "dataset": dataset_fingerprint(model.dataset),

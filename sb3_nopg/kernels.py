@@ -6,17 +6,20 @@ from collections.abc import Iterator
 import torch as th
 
 # Work on so many entries at a time fits a processor's cache, and its results a piece of memory that is in use already: fresh
-# pages cost more than the arithmetic. A GPU wants all at once.
+# pages cost more than the arithmetic. A GPU wants as much at once as leaves its memory to what is kept.
 _BLOCK_ENTRIES = 2**18
+_GPU_BLOCK_ENTRIES = 2**26
 
 
-def row_blocks(weights: th.Tensor) -> Iterator[slice]:
+def row_blocks(weights: th.Tensor, depth: int = 1) -> Iterator[slice]:
     """
     :param weights: something to compute row by row, (m, …)
+    :param depth: how many numbers are held for each of its entries
     :return: ranges of rows, one after the other
     """
     n_rows = len(weights)
-    size = n_rows if weights.is_cuda else max(1, _BLOCK_ENTRIES * n_rows // weights.numel())
+    n_entries = (_GPU_BLOCK_ENTRIES if weights.is_cuda else _BLOCK_ENTRIES) // depth
+    size = max(1, n_entries * n_rows // max(1, weights.numel()))
     return (slice(start, start + size) for start in range(0, n_rows, size))
 
 

@@ -26,29 +26,35 @@ class Correction:
     """
     What multiplies kernel weights, and how it came about.
 
-    :param factor: max(1 + bᵀδ, c), (m, a, k)
-    :param linear: 1 + bᵀδ, (m, a, k)
-    :param moments: E_w[δδᵀ] + λI as a Cholesky factor, (m, a, d_s, d_s)
+    :param linear: 1 + bᵀδ; the factor is this or c, where this is less, (m, a, k)
+    :param moments: E_w[δδᵀ] + λI, (d_s, d_s, m, a)
     """
 
-    factor: th.Tensor
     linear: th.Tensor
     moments: th.Tensor
+
+    @property
+    def factor(self) -> th.Tensor:
+        """max(1 + bᵀδ, c), (m, a, k)."""
+        return self.linear.clamp(min=LEAST_SHARE)
 
 
 def correction(weights: th.Tensor, displacements: th.Tensor) -> Correction:
     """
     :param weights: w, rows that sum to one, (m, a, k)
-    :param displacements: δ, neighbours minus query in units of the bandwidth, (m, k, d_s)
+    :param displacements: δ, neighbours minus query in units of the bandwidth, (m, k, d_s); all is quickest where they lie in
+        memory one dimension after the other
     """
+    means, seconds = [], []
     # One action after another: all products of displacements at once would be d_s times as much memory as anything else.
-    second = th.stack([(displacements * row[..., None]).mT @ displacements for row in weights.unbind(dim=1)], dim=1)
-    second.diagonal(dim1=-2, dim2=-1).add_(RIDGE)
-    mean = weights @ displacements
-    cholesky = th.linalg.cholesky(second)
-    slope = -th.cholesky_solve(mean[..., None], cholesky)[..., 0]
-    linear = 1.0 + slope @ displacements.mT
-    return Correction(linear.clamp(min=LEAST_SHARE), linear, cholesky)
+    for row in weights.unbind(dim=1):
+        weighted = displacements * row[..., None]
+        means.append(weighted.sum(dim=1))
+        seconds.append(weighted.mT @ displacements)
+    second = th.stack(seconds, dim=1).permute(2, 3, 0, 1).contiguous()
+    second.diagonal().add_(RIDGE)
+    slope = -_solve(second, th.stack(means, dim=1).permute(2, 0, 1))
+    return Correction(_product(slope, displacements) + 1.0, second)
 
 
 def corrected_weights(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
@@ -78,10 +84,53 @@ def weight_derivative(weights: th.Tensor, displacements: th.Tensor, q_values: th
     :return: (m, a, k)
     """
     fit = correction(weights, displacements)
-    corrected = weights * fit.factor
+    factor = fit.factor
+    corrected = weights * factor
     total = corrected.sum(dim=-1, keepdim=True)
     q_values = q_values[:, None, :]
-    advantages = (q_values - (corrected * q_values).sum(dim=-1, keepdim=True) / total) / total
-    free = fit.linear > LEAST_SHARE
-    y = th.cholesky_solve(((advantages * weights * free) @ displacements)[..., None], fit.moments)[..., 0]
-    return advantages * fit.factor - (y @ displacements.mT) * fit.linear
+    mean = corrected.mul_(q_values).sum(dim=-1, keepdim=True) / total
+    advantages = (q_values - mean).div_(total)
+    # What is clipped counts for nothing here.
+    pulls = (advantages * weights).masked_fill_(fit.linear <= LEAST_SHARE, 0.0)
+    means = th.stack([(pulls * column[:, None, :]).sum(dim=-1) for column in displacements.unbind(dim=-1)])
+    y = _solve(fit.moments, means)
+    return advantages.mul_(factor).sub_(_product(y, displacements).mul_(fit.linear))
+
+
+def _product(slope: th.Tensor, displacements: th.Tensor) -> th.Tensor:
+    """
+    :param slope: (d_s, m, a)
+    :param displacements: δ, (m, k, d_s)
+    :return: slopeᵀ δ, (m, a, k)
+    """
+    total: th.Tensor | None = None
+    for part, column in zip(slope, displacements.unbind(dim=-1), strict=True):
+        if total is None:
+            total = part[..., None] * column[:, None, :]
+        else:
+            total.addcmul_(part[..., None], column[:, None, :])
+    assert total is not None
+    return total
+
+
+def _solve(matrix: th.Tensor, rhs: th.Tensor) -> th.Tensor:
+    """
+    Very many very small systems at once, by elimination: the libraries that a GPU has for it take one after the other.
+
+    :param matrix: symmetric and positive definite, so that no pivot vanishes, (d, d, …)
+    :param rhs: (d, …)
+    :return: (d, …)
+    """
+    triangle = []
+    for _ in range(len(rhs)):
+        pivot_row = matrix[0]
+        triangle.append((pivot_row, rhs[0]))
+        factor = matrix[1:, 0] / pivot_row[0]
+        rhs = rhs[1:] - factor * rhs[0]
+        matrix = matrix[1:, 1:] - factor[:, None] * pivot_row[1:]
+    solution: list[th.Tensor] = []
+    for pivot_row, remaining in reversed(triangle):
+        for coefficient, known in zip(pivot_row[1:], reversed(solution), strict=True):
+            remaining = remaining - coefficient * known
+        solution.append(remaining / pivot_row[0])
+    return th.stack(solution[::-1])

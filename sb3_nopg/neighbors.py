@@ -13,6 +13,7 @@ import numpy as np
 import torch as th
 from scipy.spatial import KDTree
 
+from sb3_nopg.block_search import BlockSearch
 from sb3_nopg.errors import InputError
 
 NeighborCount = int | Literal["auto"] | None
@@ -21,7 +22,7 @@ NeighborCount = int | Literal["auto"] | None
 _BRUTE_FORCE_PAIRS = 2**26
 # Distances held at one time: 32 MB in float64 on the CPU; a GPU has room for 2 GB, and little to do with less.
 _BLOCK_PAIRS = {"cpu": 2**22, "gpu": 2**28}
-# How many times the neighbours asked for a k-d tree looks at, to account for the rest.
+# How many times the neighbours asked for a search that does not look at all samples looks at, to account for the rest.
 _LOOK_AHEAD = 4
 # k-d trees lose to brute force in high dimensions.
 _KD_TREE_DIMENSIONS = 12
@@ -146,23 +147,57 @@ class _KDTreeSearch:
         :return: squared distances (m, count), sample numbers (m, count), log of a bound on Σ ψ over all other samples (m,)
         """
         n_seen = min(_LOOK_AHEAD * count, self.tree.n)
-        n_unseen = self.tree.n - n_seen
         squared, indices, log_rest = [], [], []
         n_blocks = -(-len(self.queries) * n_seen // _BLOCK_PAIRS["cpu"])
         for block in np.array_split(self.queries, n_blocks):
             # A range instead of a number asks for two-dimensional arrays, also for a single neighbour.
             distances, rows = map(np.asarray, self.tree.query(block, k=np.arange(1, n_seen + 1), workers=-1))
             seen = th.from_numpy(distances).square_()
-            log_unseen = -0.5 * seen[:, -1:] + (np.log(n_unseen) if n_unseen else -np.inf)
             squared.append(seen[:, :count].to(self.dtype))
             indices.append(th.from_numpy(rows[:, :count]))
-            log_rest.append(th.logsumexp(th.cat([-0.5 * seen[:, count:], log_unseen], dim=1), dim=1).to(self.dtype))
+            log_rest.append(_log_mass_beyond(seen, count, self.tree.n).to(self.dtype))
         return th.cat(squared), th.cat(indices), th.cat(log_rest)
 
 
-def _search_for(queries: th.Tensor, samples: th.Tensor) -> _BruteForceSearch | _KDTreeSearch:
-    small = len(queries) * len(samples) <= _BRUTE_FORCE_PAIRS
-    if small or queries.is_cuda or queries.shape[1] > _KD_TREE_DIMENSIONS:
+class _BlockedSearch:
+    """:class:`sb3_nopg.block_search.BlockSearch` on a GPU, with the same account of the rest as a k-d tree's."""
+
+    def __init__(self, queries: th.Tensor, samples: th.Tensor):
+        self.queries, self.n_samples = queries, len(samples)
+        self.blocks = BlockSearch(queries, samples)
+
+    def __call__(self, count: int) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """
+        :param count: neighbours to find
+        :return: squared distances (m, count), sample numbers (m, count), log of a bound on Σ ψ over all other samples (m,)
+        """
+        squared = self.queries.new_empty(len(self.queries), count)
+        indices = th.empty(squared.shape, dtype=th.int64, device=squared.device)
+        log_rest = self.queries.new_empty(len(self.queries))
+        for rows, seen, numbers in self.blocks.nearest(min(_LOOK_AHEAD * count, self.n_samples)):
+            squared[rows], indices[rows] = seen[:, :count], numbers[:, :count]
+            log_rest[rows] = _log_mass_beyond(seen, count, self.n_samples)
+        return squared, indices, log_rest
+
+
+def _log_mass_beyond(seen: th.Tensor, count: int, n_samples: int) -> th.Tensor:
+    """
+    :param seen: squared distances of the nearest samples, (m, seen)
+    :param count: how many of them are kept
+    :param n_samples: of which none that was not seen is nearer than the last one seen
+    :return: log of a bound on Σ ψ over the samples not kept, (m,)
+    """
+    n_unseen = n_samples - seen.shape[1]
+    log_unseen = -0.5 * seen[:, -1:] + (np.log(n_unseen) if n_unseen else -np.inf)
+    return th.logsumexp(th.cat([-0.5 * seen[:, count:], log_unseen], dim=1), dim=1)
+
+
+def _search_for(queries: th.Tensor, samples: th.Tensor) -> _BruteForceSearch | _KDTreeSearch | _BlockedSearch:
+    if len(queries) * len(samples) <= _BRUTE_FORCE_PAIRS:
+        return _BruteForceSearch(queries, samples)
+    if queries.is_cuda:
+        return _BlockedSearch(queries, samples)
+    if queries.shape[1] > _KD_TREE_DIMENSIONS:
         return _BruteForceSearch(queries, samples)
     return _KDTreeSearch(queries, samples)
 

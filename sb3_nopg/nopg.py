@@ -6,7 +6,6 @@ import os
 import pathlib
 import sys
 import time
-import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
@@ -20,26 +19,24 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
 from sb3_nopg.arrays import regular_array
-from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
+from sb3_nopg.attached_data import BandwidthChoice, LearnsFromData, check_dataset
+from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.bellman import BellmanProblem, WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
-    FixedReplayBuffer,
-    check_fits_spaces,
     dataset_from_replay_buffer,
     read_replay_buffer,
     spaces_of,
 )
 from sb3_nopg.callbacks import UpdateProgressBar
-from sb3_nopg.checkpoint import ResumableAlgorithm
-from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, check_states
+from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces
 from sb3_nopg.dataset import TransitionDataset
-from sb3_nopg.distributed import AgreedCallback, check_same_everywhere, join_processes
+from sb3_nopg.distributed import AgreedCallback, join_processes
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import export
 from sb3_nopg.fingerprint import settings_of
 from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar
 from sb3_nopg.neighbors import NeighborCount
-from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
+from sb3_nopg.offline_env import offline_vec_env
 from sb3_nopg.policies import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
@@ -47,10 +44,10 @@ from sb3_nopg.policies import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
-from sb3_nopg.preparation import build_problem, find_initial_states, split_off
 from sb3_nopg.processes import Processes
 from sb3_nopg.queries import PolicyQueries
-from sb3_nopg.reporting import announce_thin_support, record_start, record_support, record_update
+from sb3_nopg.query_batches import draw_queries
+from sb3_nopg.reporting import record_start, record_support, record_update
 from sb3_nopg.starts import StartTrial, choose_start
 from sb3_nopg.threads import threads_for
 
@@ -71,10 +68,9 @@ _UNSAVED = (
 )
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
-BandwidthChoice = str | float | list[float] | np.ndarray
 
 
-class NOPG(PolicyQueries, ResumableAlgorithm):
+class NOPG(PolicyQueries, LearnsFromData):
     """
     Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020).
 
@@ -106,6 +102,8 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
     :param n_next_state_samples: draws of the next state for the integral over its kernel; with one, the kernel's mean
     :param resample_interval: updates after which all draws are made anew; None to keep them, which makes the objective a
         fixed function
+    :param query_batch_size: estimate each gradient from so many states, drawn anew at every update, instead of all: the values
+        are still computed in full, the policy network's backward pass and the derivative are not; None for all
     :param weights: ``"local_constant"``, the paper's kernel weights, or ``"local_linear"``: corrected to first order, so that
         the samples' mean lies where the state is (:mod:`sb3_nopg.local_linear`)
     :param n_neighbors: samples considered at each state: a count, ``"auto"`` for as many as ``truncation_tolerance`` asks for,
@@ -126,7 +124,8 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         policy's return is checked on; None for no check
     :param keep: ``"last"``, the parameters that training ends with, or ``"best_heldout"``, those with the best held-out return
     :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
-    :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy
+    :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy; not
+        in a distributed run
     :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`)
     :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
     """
@@ -156,21 +155,22 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         dataset: TransitionDataset | None = None,
         initial_states: ArrayLike | None = None,
         variant: str | None = None,
-        state_bandwidth: BandwidthChoice = "cross_validation",
-        action_bandwidth: BandwidthChoice = "cross_validation",
-        next_state_bandwidth: BandwidthChoice = "cross_validation",
+        state_bandwidth: BandwidthChoice = "predictive",
+        action_bandwidth: BandwidthChoice = "predictive",
+        next_state_bandwidth: BandwidthChoice = "predictive",
         state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
         action_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
         next_state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
         n_action_samples: int = 15,
         n_next_state_samples: int = 1,
         resample_interval: int | None = None,
-        weights: str = "local_constant",
+        query_batch_size: int | None = None,
+        weights: str = "local_linear",
         n_neighbors: NeighborCount = "auto",
         truncation_tolerance: float = 1e-3,
         keep_largest: int | None = None,
         kl_bound: float | None = None,
-        pessimism: float = 0.0,
+        pessimism: float = 1e-3,
         solver_tolerance: float = 1e-6,
         precision: str = "float64",
         normalize_observations: bool = True,
@@ -178,7 +178,7 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         held_out: float | TransitionDataset | None = None,
         keep: str = "last",
         patience: int | None = None,
-        value_iteration_start: bool = False,
+        value_iteration_start: bool = True,
         n_restarts: int = 0,
         distributed: bool = False,
     ):
@@ -194,6 +194,7 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         self.n_action_samples = n_action_samples
         self.n_next_state_samples = n_next_state_samples
         self.resample_interval = resample_interval
+        self.query_batch_size = query_batch_size
         self.weights = weights
         self.n_neighbors = n_neighbors
         self.truncation_tolerance = truncation_tolerance
@@ -212,6 +213,8 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         self.distributed = distributed
         self.learning_rate, self.gamma = learning_rate, gamma
         check_settings(self)
+        if keep == "best_heldout" and held_out is None:
+            raise InputError("keep", '"best_heldout" without data held out', "Give held_out=0.2, or data to check on")
         if not isinstance(policy, str) and not (isinstance(policy, type) and issubclass(policy, NOPGPolicy)):
             raise InputError("policy", f"{policy!r} is no NOPGPolicy", "Give a name or a subclass of sb3_nopg.NOPGPolicy")
         if env is not None:
@@ -291,64 +294,12 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         if self.env is None and not hasattr(self, "observation_space"):
             if self.dataset is None:
                 raise InputError("env", "neither an environment nor a data set is given", "Pass env=... or dataset=...")
-            _check_dataset(self.dataset)
+            check_dataset(self.dataset)
             self.observation_space, self.action_space = spaces_of(self.dataset)
             self.n_envs = 1
         check_spaces(self.observation_space, self.action_space)
         if self.env is not None:
             check_not_normalized(self.env)
-
-    def set_dataset(self, dataset: TransitionDataset) -> None:
-        """
-        Attach data to learn from, in place of any attached before. The policy keeps its parameters and its normalisation.
-
-        :param dataset: must fit the model's spaces; if it does not, the model stays as it was
-        """
-        _check_dataset(dataset)
-        check_fits_spaces(dataset, self.observation_space, self.action_space)
-        if self.initial_states is not None:
-            check_states("initial_states", self.initial_states, dataset.observation_dim)
-        elif dataset.episode_starts is None and (self.env is None or isinstance(self.env, OfflineVecEnv)):
-            raise InputError(
-                "initial_states",
-                "neither given nor told by the data",
-                "Pass initial_states=..., or a data set with episode_ids",
-            )
-        training_data, held_out_data = split_off(dataset, self.held_out)
-        if self.keep == "best_heldout" and held_out_data is None:
-            raise InputError("keep", '"best_heldout" without data held out', "Give held_out=0.2, or data to check on")
-        bandwidths = self._bandwidths_for(training_data)
-        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
-            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
-        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
-        if self.normalize_observations:
-            self.policy.fit_normalization(dataset.observations)
-        self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._training_data, self.held_out_data = training_data, held_out_data
-        self._problem, self._held_out_problem, self._start_states = None, None, None
-        self.forget_solutions()
-        if self.env is None:
-            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
-
-    def _bandwidths_for(self, dataset: TransitionDataset) -> Bandwidths:
-        episode_ids, starts = dataset.episode_ids, dataset.episode_starts
-        if episode_ids is None and starts is not None and dataset.synthetic is None:
-            # Time limits tell the episodes too.
-            episode_ids = np.searchsorted(starts, np.arange(len(dataset)), side="right")
-        return select_bandwidths(
-            dataset.observations,
-            dataset.actions,
-            dataset.next_observations,
-            state=self.state_bandwidth,
-            action=self.action_bandwidth,
-            next_state=self.next_state_bandwidth,
-            state_factor=self.state_bandwidth_factor,
-            action_factor=self.action_bandwidth_factor,
-            next_state_factor=self.next_state_bandwidth_factor,
-            rewards=dataset.rewards,
-            terminals=dataset.terminals,
-            episode_ids=episode_ids,
-        )
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         check_not_normalized(env)
@@ -372,119 +323,6 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
         """
         self.set_dataset(dataset_from_replay_buffer(read_replay_buffer(path, self.verbose)))
-
-    def prepared_problem(self) -> BellmanProblem:
-        """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
-        if self._problem is None:
-            first = self._start_states is None
-            self._problem = self._prepare()
-            if first:
-                # Once for each data set.
-                announce_thin_support(self._problem, self._policy_actions(self._problem).detach())
-        return self._problem
-
-    def _prepare(self) -> BellmanProblem:
-        if self.dataset is None or self.bandwidths is None:
-            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
-        check_same_everywhere(self)
-        if self._start_states is None:
-            dataset = self.dataset
-            self._start_states = self.processes.from_main(
-                lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
-            )
-        generator = self._noise_generator()
-        assert self._training_data is not None
-        problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
-        self._noise = self._training_noise_for(problem, generator)
-        return problem
-
-    def _problem_on(
-        self, dataset: TransitionDataset, bandwidths: Bandwidths, start_states: np.ndarray, generator: th.Generator
-    ) -> BellmanProblem:
-        dtype, next_state_noise = getattr(th, self.precision), None
-        if self.n_next_state_samples > 1:
-            shape = (len(dataset), self.n_next_state_samples, dataset.observation_dim)
-            next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
-        return build_problem(
-            dataset,
-            bandwidths,
-            start_states,
-            self.gamma,
-            next_state_noise,
-            dtype,
-            self.device,
-            self.processes,
-            n_neighbors=self.n_neighbors,
-            truncation_tolerance=self.truncation_tolerance,
-            keep_largest=self.keep_largest,
-            kl_bound=self.kl_bound,
-            local_linear=self.weights == "local_linear",
-            pessimism=self.pessimism,
-        )
-
-    def problem_on(self, dataset: TransitionDataset) -> BellmanProblem:
-        """
-        The Bellman equation on other data, from the same start states, with bandwidths by the same rules.
-
-        :param dataset: of as many dimensions; its actions may go beyond what the policy can do
-        """
-        _check_dataset(dataset)
-        dims = (dataset.observation_dim, dataset.action_dim)
-        own = (self.observation_space.shape[0], self.action_space.shape[0])
-        if dims != own:
-            raise InputError("dataset", f"{dims} state and action dimensions where the model has {own}", "Give fitting data")
-        self.prepared_problem()
-        assert self._start_states is not None
-        # The same draws at all times, because returns on these data are compared.
-        generator = th.Generator().manual_seed(self._noise_seed)
-        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, generator)
-
-    def held_out_return(self) -> float:
-        """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
-        problem = self.held_out_problem()
-        if problem is None:
-            raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
-        return self.return_on(problem)
-
-    def held_out_problem(self) -> BellmanProblem | None:
-        """The Bellman equation on the held-out data; prepared at the first call."""
-        if self._held_out_problem is None and self.held_out_data is not None:
-            self._held_out_problem = self.problem_on(self.held_out_data)
-        return self._held_out_problem
-
-    def forget_solutions(self) -> None:
-        """Start the next solve from nothing, for a policy unlike the last one."""
-        self._warm_start = WarmStart()
-
-    @property
-    def noise_seed(self) -> int:
-        """What draws of actions, next states and restarts follow from."""
-        return self._noise_seed
-
-    def _noise_generator(self) -> th.Generator:
-        # On the CPU, whatever the device: every device gets the same draws.
-        return th.Generator().manual_seed(self._noise_seed + self._noise_epoch)
-
-    def _draw_action_noise(self, n_queries: int, generator: th.Generator) -> th.Tensor | None:
-        if self.variant == "D":
-            return None
-        shape = (n_queries, self.n_action_samples, self.action_space.shape[0])
-        return th.randn(shape, generator=generator, dtype=getattr(th, self.precision)).to(self.device)
-
-    def _training_noise_for(self, problem: BellmanProblem, generator: th.Generator) -> th.Tensor | None:
-        # Each process draws the noise of all, so that it does not matter how many there are.
-        noise = self._draw_action_noise(problem.n_queries, generator)
-        return None if noise is None else problem.own_queries(noise)
-
-    def action_noise_for(self, n_queries: int) -> th.Tensor | None:
-        """Draws for states that are not training's own, the same for every state; None for a deterministic policy."""
-        noise = self._draw_action_noise(1, self._noise_generator())
-        return None if noise is None else noise.expand(n_queries, -1, -1)
-
-    @property
-    def training_noise(self) -> th.Tensor | None:
-        """Draws for the policy's actions at the queries of :meth:`prepared_problem`, (m, a, d_a)."""
-        return self._noise
 
     def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None:
         """
@@ -515,7 +353,11 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
     def _update_policy(self) -> None:
         problem = self.prepared_problem()
         clock = [time.perf_counter()]
-        actions = self._policy_actions(problem)
+        batch = None
+        if self.query_batch_size is not None:
+            batch = draw_queries(problem, self.query_batch_size, (self._noise_seed, self._n_updates))
+        with th.set_grad_enabled(batch is None):
+            actions = self._policy_actions(problem)
         clock.append(time.perf_counter())
         with th.no_grad():
             weights = problem.support.kernel_weights(problem.queries, actions)
@@ -523,7 +365,11 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
             # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
             solution = solve_bellman(problem, weights, self._warm_start, self.solver_tolerance)
             clock.append(time.perf_counter())
-            derivative = return_derivative(problem, solution, actions.detach())
+            derivative = return_derivative(problem, solution, actions.detach(), None if batch is None else batch.chosen)
+        if batch is not None:
+            noise = None if self._noise is None else self._noise[batch.chosen]
+            actions = self.policy.sample_actions(problem.queries.states[batch.chosen], noise).to(derivative.dtype)
+            derivative *= batch.factor
         clock.append(time.perf_counter())
         # The chain rule's last factor, ∂a/∂θ, is the only backward pass. Minus, because optimisers descend.
         self.policy.optimizer.zero_grad()
@@ -558,7 +404,7 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
 
     def learn(
         self: SelfNOPG,
-        total_timesteps: int = 500,
+        total_timesteps: int = 300,
         callback: MaybeCallback = None,
         log_interval: int = 10,
         tb_log_name: str = "NOPG",
@@ -577,6 +423,11 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         :return: the model
         """
         self.prepared_problem()
+        if self.keep == "best_heldout" and self.held_out_data is None:
+            # A model's file does not hold the data that it was checked on.
+            raise InputError(
+                "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
+            )
         total_timesteps, callback = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
@@ -584,7 +435,7 @@ class NOPG(PolicyQueries, ResumableAlgorithm):
         new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
-        if self._n_updates == 0:
+        if self._n_updates == 0 and self.num_timesteps < total_timesteps:
             self._choose_start()
         best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)
         self._best, self._best_before = best, None
@@ -710,8 +561,3 @@ class NOPGS(NOPG):
     """NOPG with a stochastic policy."""
 
     variants = ("S",)
-
-
-def _check_dataset(dataset: Any) -> None:
-    if not isinstance(dataset, TransitionDataset):
-        raise InputError("dataset", f"a {type(dataset).__name__} is given", "Build a sb3_nopg.TransitionDataset from it")

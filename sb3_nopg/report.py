@@ -1,127 +1,140 @@
-"""What a policy is predicted to do, before anything moves: numbers and pictures from a model with its data attached."""
+"""What a policy is predicted to do, before anything moves: a verdict, figures and pictures from a model with its data."""
 
 import csv
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
 
+from sb3_nopg.datafiles.transform import episode_labels
+from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
-from sb3_nopg.nopg import NOPG
+from sb3_nopg.export import policy_digest
+from sb3_nopg.fingerprint import dataset_fingerprint
+from sb3_nopg.report_bounds import bias_bounds, value_range
+from sb3_nopg.report_limits import check_names, find_exits, make_limits
+from sb3_nopg.report_portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
+from sb3_nopg.report_summary import Bandwidth, DataSummary, ReportSummary, Start
+from sb3_nopg.report_support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
+from sb3_nopg.report_verdict import Returns, judge
 
-# States that estimates are asked for; more only take longer.
-_N_STATES = 20_000
-_N_CELLS = 90
-# Where the smoothed number of samples in a cell falls below this share of the largest, there is no data to speak of.
-_EMPTY = 1e-3
-# Samples below which an estimate is a guess.
-THIN = 1.0
+if TYPE_CHECKING:
+    from sb3_nopg.nopg import NOPG
+
+__all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
+
 REPORT_SUFFIXES = (".html", ".png")
-
-
-@dataclass(frozen=True)
-class SupportSummary:
-    """
-    How many samples stand behind the estimates where the policy is predicted to go, see ``NOPG.support``.
-
-    :param samples: at states of the data, (m,)
-    :param weights: how much of its time the policy is predicted to be there, sums to one, (m,)
-    """
-
-    samples: np.ndarray
-    weights: np.ndarray
-
-    def quantile(self, share: float) -> float:
-        """
-        :param share: of the policy's time
-        :return: samples that this share does not exceed
-        """
-        order = np.argsort(self.samples)
-        return float(self.samples[order][np.searchsorted(np.cumsum(self.weights[order]), share).clip(max=len(order) - 1)])
-
-    @property
-    def thin_share(self) -> float:
-        """Of the policy's time, where less than one sample stands behind the estimates, which are guesses there."""
-        return float(self.weights[self.samples < THIN].sum())
-
-    def text(self) -> str:
-        return (
-            f"median {self.quantile(0.5):.3g}, lowest tenth {self.quantile(0.1):.3g}; "
-            f"less than one for {100 * self.thin_share:.0f} % of the time"
-        )
-
-
-@dataclass(frozen=True)
-class StateMap:
-    """
-    A picture over one or two state dimensions.
-
-    :param values: (c,) or (c, c), horizontal axis first; NaN where there is no data
-    :param ranges: low and high end of each axis
-    :param names: of the axes
-    """
-
-    values: np.ndarray
-    ranges: list[tuple[float, float]]
-    names: list[str]
+_LEVEL = 0.95
+# Draws of the bootstrap; fewer where each takes long.
+_N_RESAMPLES, _N_RESAMPLES_LARGE, _LARGE = 100, 40, 20_000
 
 
 @dataclass(frozen=True)
 class PolicyReport:
     """
-    :param facts: what a table says, name and text
-    :param estimated_return: predicted from the start states, discounted
-    :param value: predicted discounted return, averaged over the state dimensions that are not shown
+    :param summary: verdict and figures
+    :param labels: of the state's dimensions, with their units
+    :param action_labels: of the action's dimensions
+    :param histograms: of every dimension, in the data and under the policy
     :param visitation: predicted share of time in each cell, whatever the dimensions that are not shown
+    :param slices: value and policy over the dimensions that matter most
     :param support: along the predicted way
     :param curve: number of updates and predicted return during training, (k, 2); None if not known
     """
 
-    facts: list[tuple[str, str]]
-    estimated_return: float
-    value: StateMap
+    summary: ReportSummary
+    labels: list[str]
+    action_labels: list[str]
+    histograms: list[Histogram]
     visitation: StateMap
+    slices: list[Slice]
     support: SupportSummary
     curve: np.ndarray | None
 
-
-def support_along_the_way(model: NOPG) -> SupportSummary:
-    """
-    :param model: with its data attached
-    """
-    rows = _rows(model)
-    weights = np.clip(model.visitation[rows], 0.0, None)
-    assert model.dataset is not None
-    return SupportSummary(model.support(model.dataset.observations[rows]), weights / weights.sum())
+    @property
+    def estimated_return(self) -> float:
+        """Predicted from the start states, discounted."""
+        return self.summary.returns.plain
 
 
-def make_report(model: NOPG, curve: np.ndarray | None = None) -> PolicyReport:
+@dataclass(frozen=True)
+class _Labels:
+    """Names and units of the state's and the action's dimensions."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    action_names: tuple[str, ...]
+    action_units: tuple[str, ...]
+
+    def with_units(self) -> tuple[list[str], list[str]]:
+        return _joined(self.names, self.units), _joined(self.action_names, self.action_units)
+
+
+def make_report(
+    model: "NOPG",
+    curve: np.ndarray | None = None,
+    *,
+    limits: Sequence[str] = (),
+    held_out: TransitionDataset | None = None,
+    names: Sequence[str] | None = None,
+) -> PolicyReport:
     """
     :param model: with its data attached
     :param curve: number of updates and predicted return during training, (k, 2), see :func:`read_curve`
+    :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``, …
+    :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
+    :param names: of the state's dimensions; None for those that the environment knows
     """
     if model.dataset is None or model.bandwidths is None:
         raise InputError("model", "it has no data attached", "Call set_dataset() first")
-    rows = _rows(model)
-    states = model.dataset.observations[rows].astype(np.float64)
-    dimensions = _most_spread(states, model.bandwidths.state)
-    names = _dimension_names(model)
-    shown, axis_names = states[:, dimensions], [names[i] for i in dimensions]
-    smoothing = np.asarray(model.bandwidths.state, dtype=np.float64)[dimensions]
-    support, visits = support_along_the_way(model), np.clip(model.visitation[rows], 0.0, None)
-    cells, ranges = _Cells(shown, smoothing), _ranges(shown)
-    counts = cells.smoothed(np.ones(len(shown)))
-    empty = counts < _EMPTY * counts.max()
-    value = cells.smoothed(model.value(states)) / np.where(empty, np.nan, counts)
-    share = cells.smoothed(visits / visits.sum())
+    data, source = model.training_data, "given"
+    told = _told(model, names)
+    regions = make_limits(limits, told.names, data.observations)
+    if held_out is None:
+        held_out, source = model.held_out_data, "kept from training"
+    elif dataset_fingerprint(held_out) in {dataset_fingerprint(data), dataset_fingerprint(model.dataset)}:
+        raise InputError("held_out", "this is what the model was trained on", "Give data that it has not seen")
+    visitation = predicted_visitation(model)
+    visits = visits_of(model, visitation)
+    returns = _returns(model, data, held_out, source)
+    support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
+    verdict, reasons = judge(returns, support, exits, model.num_timesteps)
+    labels, action_labels = told.with_units()
+    starts = data.episode_starts
+    summary = ReportSummary(
+        verdict=verdict,
+        reasons=reasons,
+        notes=_notes(model, data, returns),
+        policy_digest=policy_digest(model),
+        algorithm=f"NOPG-{model.variant}, {type(model.policy).__name__}",
+        n_updates=model.num_timesteps,
+        gamma=float(model.gamma),
+        returns=returns,
+        limits=exits,
+        support=support,
+        state_ranges=dimension_ranges(data, visits, labels),
+        bandwidths=_bandwidths(model, data, told),
+        bounds=bias_bounds(model),
+        data=DataSummary(
+            transitions=len(data),
+            synthetic=data.n_synthetic,
+            episodes=None if starts is None else len(starts),
+            ends=int(data.terminals.sum()),
+            held_out=None if held_out is None else len(held_out),
+            fingerprint=dataset_fingerprint(data),
+        ),
+        starts=tuple(Start(trial.name, float(trial.score)) for trial in model.start_trials),
+    )
     return PolicyReport(
-        _facts(model, names, support),
-        model.estimated_return(),
-        StateMap(value, ranges, axis_names),
-        StateMap(np.where(empty, np.nan, share), ranges, axis_names),
-        support,
+        summary,
+        labels,
+        action_labels,
+        histograms(data, visits, labels),
+        visitation_map(model, visits, labels),
+        slices(model, visits, labels, regions),
+        visits.support,
         curve,
     )
 
@@ -145,72 +158,93 @@ def read_curve(path: pathlib.Path) -> np.ndarray | None:
     return np.array(points) if points else None
 
 
-def _rows(model: NOPG) -> np.ndarray:
-    if model.dataset is None:
-        raise InputError("model", "it has no data attached", "Call set_dataset() first")
-    return np.sort(np.random.default_rng(0).permutation(len(model.dataset))[:_N_STATES])
+def _returns(model: "NOPG", data: TransitionDataset, held_out: TransitionDataset | None, source: str) -> Returns:
+    checked = data.real if held_out is None else held_out
+    n_resamples = _N_RESAMPLES if len(checked) <= _LARGE else _N_RESAMPLES_LARGE
+    about = "the data that it learned from" if held_out is None else "the held-out data"
+    low, high = None, None
+    try:
+        interval = model.return_interval(_LEVEL, n_resamples, None if checked is data else checked)
+        low, high = interval.low, interval.high
+    except InputError as error:
+        # One episode says nothing about how episodes differ; that is a finding, and no reason to have no report.
+        if error.field != "dataset":
+            raise
+        about = f"none: {str(error).partition(': ')[2].partition('. ')[0]}"
+    return Returns(
+        plain=model.estimated_return(),
+        held_out=None if held_out is None else model.estimated_return(held_out),
+        held_out_source="" if held_out is None else source,
+        interval_low=low,
+        interval_high=high,
+        interval_level=_LEVEL,
+        interval_source=about,
+        behaviour=_behaviour_return(data.real, float(model.gamma)),
+        value_range=value_range(data.rewards, data.terminals, float(model.gamma)),
+    )
 
 
-def _most_spread(states: np.ndarray, bandwidth: np.ndarray) -> list[int]:
-    """The two dimensions that spread over most bandwidths, in their own order; one where only one varies."""
-    spread = states.std(axis=0) / bandwidth
-    chosen = [int(i) for i in np.argsort(-spread, kind="stable")[:2] if np.ptp(states[:, i]) > 0]
-    return sorted(chosen) or [0]
+def _behaviour_return(data: TransitionDataset, gamma: float) -> float | None:
+    """Mean over the recorded episodes, as far as they go."""
+    labels = episode_labels(data)
+    if labels is None:
+        return None
+    order = np.argsort(labels, kind="stable")
+    _, first, episode = np.unique(labels[order], return_index=True, return_inverse=True)
+    step = np.arange(len(data)) - first[episode]
+    return float(np.bincount(episode, gamma**step * data.rewards[order]).mean())
 
 
-class _Cells:
-    """
-    Sums over cells of a plane, smoothed by the state kernel's width. Nothing is asked of states that no sample is near to: in
-    many spaces, as that of a sine and a cosine, most states cannot be.
-
-    :param points: (m, 1) or (m, 2)
-    :param bandwidth: of each axis
-    """
-
-    def __init__(self, points: np.ndarray, bandwidth: np.ndarray):
-        self._points, self._ranges = points, _ranges(points)
-        widths = np.array([(high - low) / _N_CELLS for low, high in self._ranges])
-        self._sigma = np.clip(bandwidth / widths, 1.0, _N_CELLS / 4)
-
-    def smoothed(self, weights: np.ndarray) -> np.ndarray:
-        """
-        :param weights: (m,)
-        :return: (c,) or (c, c)
-        """
-        sums, _ = np.histogramdd(self._points, bins=_N_CELLS, range=self._ranges, weights=weights)
-        return gaussian_filter(sums, self._sigma, mode="constant")
+def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[Bandwidth, ...]:
+    chosen = model.bandwidths
+    assert chosen is not None
+    result = []
+    for kernel, widths, names, units, samples in (
+        ("state", chosen.state, told.names, told.units, data.observations),
+        ("action", chosen.action, told.action_names, told.action_units, data.actions),
+        ("next state", chosen.next_state, told.names, told.units, data.next_observations),
+    ):
+        deviations = samples.std(axis=0, dtype=np.float64)
+        for name, unit, width, deviation in zip(names, units, widths, deviations, strict=True):
+            relative = float(width / deviation) if deviation > 0 else None
+            result.append(Bandwidth(kernel, name, unit, float(width), relative))
+    return tuple(result)
 
 
-def _ranges(points: np.ndarray) -> list[tuple[float, float]]:
-    """Ends of each axis, with a margin."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    margin = np.where(high > low, 0.04 * (high - low), 0.5)
-    return [(float(a), float(b)) for a, b in zip(low - margin, high + margin, strict=True)]
+def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[str, ...]:
+    notes = []
+    if data.n_synthetic:
+        notes.append(f"{data.n_synthetic:,} of {len(data):,} transitions were made by a model of the others, not recorded.")
+    if returns.interval_low is None:
+        notes.append(f"There is no interval of the return ({returns.interval_source}).")
+    if data.episode_starts is None:
+        notes.append("The data knows no episodes: each transition counts as drawn on its own.")
+    if model.n_next_state_samples == 1:
+        notes.append("The next-state kernel is not used: its mean, the recorded next state, stands for it.")
+    if model.pessimism > 0:
+        notes.append(f"All predictions are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
+    return tuple(notes)
 
 
-def _dimension_names(model: NOPG) -> list[str]:
-    """As the environment calls them, or else by number."""
+def _told(model: "NOPG", names: Sequence[str] | None) -> _Labels:
+    """What the caller and the environment call the dimensions, or else their numbers."""
     assert model.dataset is not None
-    n = model.dataset.observation_dim
+    n_states, n_actions = model.dataset.observation_dim, model.dataset.action_dim
     env = model.get_env()
     metadata: Any = {} if env is None else env.get_attr("metadata")[0] or {}
-    told, units = metadata.get("observation_names", ()), metadata.get("observation_units", ())
-    if len(told) != n:
-        return [f"s[{i}]" for i in range(n)]
-    return [f"{name}, {unit}" if unit not in ("", "1") else name for name, unit in zip(told, units or [""] * n, strict=True)]
+
+    def known(field: str, n: int, default: list[str]) -> tuple[str, ...]:
+        found = tuple(metadata.get(field, ()))
+        return found if len(found) == n else tuple(default)
+
+    own_names = known("observation_names", n_states, [f"s[{i}]" for i in range(n_states)])
+    return _Labels(
+        own_names if names is None else check_names(names, n_states),
+        known("observation_units", n_states, [""] * n_states),
+        known("action_names", n_actions, [f"a[{i}]" for i in range(n_actions)]),
+        known("action_units", n_actions, [""] * n_actions),
+    )
 
 
-def _facts(model: NOPG, names: list[str], support: SupportSummary) -> list[tuple[str, str]]:
-    data, bandwidths = model.dataset, model.bandwidths
-    assert data is not None
-    assert bandwidths is not None
-    of_states = ", ".join(f"{name}: {width:.3g}" for name, width in zip(names, bandwidths.state, strict=True))
-    return [
-        ("predicted return", f"{model.estimated_return():.5g}, discounted by {model.gamma:g} a step"),
-        ("samples behind the prediction", support.text()),
-        ("data", f"{len(data):,} transitions, {int(data.terminals.sum())} of them ends of the task"),
-        ("algorithm", f"NOPG-{model.variant}, {type(model.policy).__name__}, {model.num_timesteps} updates"),
-        ("bandwidths of the states", of_states),
-        ("bandwidths of the actions", ", ".join(f"{width:.3g}" for width in bandwidths.action)),
-        ("bandwidths of the next states", ", ".join(f"{width:.3g}" for width in bandwidths.next_state)),
-    ]
+def _joined(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    return [f"{name} [{unit}]" if unit not in ("", "1") else name for name, unit in zip(names, units, strict=True)]

@@ -8,6 +8,7 @@ import torch as th
 from stable_baselines3.common.logger import Logger
 
 from sb3_nopg.bellman import BellmanProblem, BellmanSolution
+from sb3_nopg.starts import StartTrial
 
 _logger = logging.getLogger(__name__)
 _STAGES = ("policy", "weights", "solve", "gradient", "step")
@@ -34,6 +35,17 @@ def record_update(
         logger.record(f"time/{stage}_seconds", end - start)
 
 
+def record_start(logger: Logger, trials: tuple[StartTrial, ...]) -> None:
+    """
+    :param logger: SB3's
+    :param trials: of all starts, the chosen one first
+    """
+    _logger.info("Start from %s: %s", trials[0].name, ", ".join(f"{trial.name} {trial.score:.4g}" for trial in trials))
+    logger.record("start/chosen", trials[0].name, exclude="tensorboard")
+    logger.record("start/score", trials[0].score)
+    logger.record("start/seconds", sum(trial.seconds for trial in trials))
+
+
 def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
     """
     What is worth computing only now and then.
@@ -42,9 +54,17 @@ def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) 
     :param problem: the equation
     :param actions: the policy's at the queries, (m, a, d_a)
     """
-    logger.record("train/truncation_error", problem.support.truncation_error(problem.queries, actions))
-    logger.record("train/effective_samples", problem.support.effective_samples(problem.queries, actions))
+    logger.record("train/truncation_error", _truncation_error(problem, actions))
+    logger.record("train/effective_samples", _median_effective_samples(problem, actions))
     logger.record("train/n_neighbors", problem.queries.neighbors.n_neighbors)
+
+
+def _median_effective_samples(problem: BellmanProblem, actions: th.Tensor) -> float:
+    return float(problem.processes.concatenate(problem.support.effective_counts(problem.queries, actions)).median())
+
+
+def _truncation_error(problem: BellmanProblem, actions: th.Tensor) -> float:
+    return problem.processes.largest(problem.support.truncation_error(problem.queries, actions))
 
 
 def announce_thin_support(problem: BellmanProblem, actions: th.Tensor) -> None:
@@ -54,14 +74,14 @@ def announce_thin_support(problem: BellmanProblem, actions: th.Tensor) -> None:
     :param problem: the equation
     :param actions: the policy's at the queries, (m, a, d_a)
     """
-    effective = problem.support.effective_samples(problem.queries, actions)
+    effective = _median_effective_samples(problem, actions)
     if effective < _FEW_SAMPLES:
         _logger.warning(
             "Half of the estimates rest on %.1f samples or fewer: the bandwidths make the model a table of nearest samples, "
             "in which the policy's actions hardly matter. Raise state_bandwidth_factor or action_bandwidth_factor.",
             effective,
         )
-    missing = problem.support.truncation_error(problem.queries, actions)
+    missing = _truncation_error(problem, actions)
     if missing > _MUCH_MISSING:
         _logger.warning(
             "Up to %.0f %% of a state's weights may lie outside its neighbour list, because no neighbour's action is near the "

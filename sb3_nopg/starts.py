@@ -82,7 +82,8 @@ def start_from_value_iteration(model: "NOPG") -> None:
 
 def _starts(model: "NOPG") -> Iterator[tuple[str, Callable[[], None]]]:
     yield "own", lambda: None
-    if model.value_iteration_start:
+    # Value iteration looks at all rows at once, which no process of several has.
+    if model.value_iteration_start and not model.processes.several:
         yield "value_iteration", lambda: start_from_value_iteration(model)
     for number in range(1, model.n_restarts + 1):
         yield f"restart {number}", lambda number=number: _draw_parameters(model, number)  # type: ignore[misc]

@@ -111,9 +111,9 @@ class Support:
         """
         if not self.local_linear:
             return kernel_weights
-        corrected = th.empty_like(kernel_weights)
-        for rows in row_blocks(kernel_weights):
-            corrected[rows] = self._corrected(kernel_weights[rows], self._displacements(queries, rows))
+        corrected, columns = th.empty_like(kernel_weights), self.observations.T.contiguous()
+        for rows in row_blocks(kernel_weights, self._depth):
+            corrected[rows] = self._corrected(kernel_weights[rows], self._displacements(queries, rows, columns))
         return corrected
 
     def _corrected(self, kernel_weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
@@ -141,47 +141,60 @@ class Support:
             raise ValueError("With pessimism the derivative depends on the actions themselves: pass actions.")
         neighbor_values = queries.neighbors.gather(values)
         derivative = kernel_weights.new_empty(*kernel_weights.shape[:2], len(queries.neighbor_actions))
-        for rows in row_blocks(kernel_weights):
+        columns = self.observations.T.contiguous()
+        for rows in row_blocks(kernel_weights, self._depth):
+            displacements = self._displacements(queries, rows, columns) if self.local_linear else None
+            parts = (kernel_weights[rows], neighbor_values[rows], queries.neighbor_actions[:, rows], displacements)
             if actions is None or self.pessimism == 0.0:
-                derivative[rows] = self._mean_derivative(queries, rows, kernel_weights[rows], neighbor_values[rows])
+                derivative[rows] = self._mean_derivative(*parts)
             else:
-                derivative[rows] = self._pessimistic_derivative(
-                    queries, rows, kernel_weights[rows], neighbor_values[rows], actions[rows]
-                )
+                derivative[rows] = self._pessimistic_derivative(*parts, actions[rows])
         return derivative
 
-    def _mean_derivative(self, queries: Queries, rows: slice, weights: th.Tensor, values: th.Tensor) -> th.Tensor:
+    @property
+    def _depth(self) -> int:
+        """How many numbers a pair of query and neighbour takes, roughly."""
+        return len(self.state_bandwidth) if self.local_linear else 1
+
+    def _mean_derivative(
+        self, weights: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor, displacements: th.Tensor | None
+    ) -> th.Tensor:
         """∂u/∂a for rows that sum to one, (m, a, d_a)."""
-        if self.local_linear:
-            by_weight = weight_derivative(weights, self._displacements(queries, rows), values)
-        else:
-            by_weight = values[:, None, :]
-        return action_derivative(weights, by_weight, queries.neighbor_actions[:, rows])
+        by_weight = values[:, None, :] if displacements is None else weight_derivative(weights, displacements, values)
+        return action_derivative(weights, by_weight, neighbor_actions)
 
     def _pessimistic_derivative(
-        self, queries: Queries, rows: slice, kernel_weights: th.Tensor, values: th.Tensor, actions: th.Tensor
+        self,
+        kernel_weights: th.Tensor,
+        values: th.Tensor,
+        neighbor_actions: th.Tensor,
+        displacements: th.Tensor | None,
+        actions: th.Tensor,
     ) -> th.Tensor:
         """
         ∂(c u)/∂a = c ∂u/∂a + u ∂c/∂a, where c = M / (M + κ) gives ∂c/∂a = c (1 − c) ∂log M/∂a, and ∂log M/∂a is the mean
         way, under the kernel weights, from the action to the neighbours' actions.
         """
         weights, confidence = _normalized(kernel_weights)
-        mean_weights = corrected_weights(weights, self._displacements(queries, rows)) if self.local_linear else weights
+        mean_weights = weights if displacements is None else corrected_weights(weights, displacements)
         mean = (mean_weights * values[:, None, :]).sum(dim=-1, keepdim=True)
-        neighbor_actions = queries.neighbor_actions[:, rows]
         mean_action = th.stack([(weights * neighbors[:, None, :]).sum(dim=-1) for neighbors in neighbor_actions], dim=-1)
         by_confidence = mean * (1.0 - confidence) * (mean_action - actions / self.action_bandwidth)
-        return confidence * (self._mean_derivative(queries, rows, weights, values) + by_confidence)
+        return confidence * (self._mean_derivative(weights, values, neighbor_actions, displacements) + by_confidence)
 
-    def _displacements(self, queries: Queries, rows: slice) -> th.Tensor:
-        """From some queries to their neighbours in units of the bandwidth, (rows, k, d_s)."""
-        indices = queries.neighbors.indices
-        if indices is None:
-            neighbors = self.observations
-        else:
-            chosen = indices[rows]
-            neighbors = self.observations.index_select(0, chosen.reshape(-1)).view(*chosen.shape, -1)
-        return (neighbors - queries.states[rows, None, :]) / self.state_bandwidth
+    def _displacements(self, queries: Queries, rows: slice, columns: th.Tensor) -> th.Tensor:
+        """
+        From some queries to their neighbours in units of the bandwidth, (rows, k, d_s).
+
+        :param columns: ``self.observations`` with one dimension after the other in memory, (d_s, n)
+        """
+        indices = None if queries.neighbors.indices is None else queries.neighbors.indices[rows]
+        n_columns = queries.neighbors.n_neighbors
+        planes = columns.new_empty(len(columns), len(queries.states[rows]), n_columns)
+        for plane, column, state, bandwidth in zip(planes, columns, queries.states[rows].T, self.state_bandwidth, strict=True):
+            neighbors = column if indices is None else column.index_select(0, indices.reshape(-1)).view(indices.shape)
+            th.sub(neighbors, state[:, None], out=plane).div_(bandwidth)
+        return planes.permute(1, 2, 0)
 
     def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, neighbor_actions)

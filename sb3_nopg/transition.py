@@ -10,6 +10,9 @@ from sb3_nopg.processes import Processes
 
 # What the 32-bit numbers of the sparse libraries can count.
 _MAX_ENTRIES = 2**31 - 1
+# A matrix with more entries than this does not fit a processor's cache, so that products take as long as it takes to read it:
+# in float32 half as long. Smaller ones are not worth a second copy.
+_WORTH_SINGLE_PRECISION = 2**20
 
 
 class TransitionMatrix:
@@ -18,6 +21,8 @@ class TransitionMatrix:
 
     Which entries can differ from zero never changes during a run, only their values do. So both orders, by rows for P̂x
     and by columns for P̂ᵀy, are laid out once, together with the permutation that carries values from one to the other.
+
+    A large matrix in float64 keeps its entries in float32 too. Products are computed in the precision of the vector.
 
     :param indices: column of each entry, (n, k); columns may repeat within a row; None for a dense matrix
     :param n: number of rows and columns
@@ -29,18 +34,28 @@ class TransitionMatrix:
         self.n = n
         self._lay_out(indices, n, dtype, device)
 
+    @property
+    def in_single_precision(self) -> bool:
+        """Whether products with vectors in float32 are there, and pay."""
+        return self._single_by_row is not None
+
     def _lay_out(self, indices: th.Tensor | None, n_rows: int, dtype: th.dtype, device: th.device) -> None:
+        self._single_by_row: th.Tensor | None = None
+        self._single_by_column: th.Tensor | None = None
         if indices is None:
             self._dense: th.Tensor | None = th.zeros(n_rows, self.n, dtype=dtype, device=device)
             return
         self._dense = None
         columns = indices.reshape(-1)
-        rows = th.arange(n_rows, device=device).repeat_interleave(indices.shape[1])
         self._by_row = _csr(th.arange(n_rows + 1, device=device) * indices.shape[1], columns, self.n, dtype)
-        self._to_columns = th.argsort(columns, stable=True)
+        # Entries can be counted with 32 bits, and there is one of these numbers for each.
+        self._to_columns = th.argsort(columns, stable=True).int()
         column_ends = th.cumsum(th.bincount(columns, minlength=self.n), dim=0)
         column_starts = th.cat([column_ends.new_zeros(1), column_ends])
-        self._by_column = _csr(column_starts, rows[self._to_columns], n_rows, dtype)
+        rows = self._to_columns.div(indices.shape[1], rounding_mode="floor")
+        self._by_column = _csr(column_starts, rows, n_rows, dtype)
+        if dtype == th.float64 and len(columns) >= _WORTH_SINGLE_PRECISION:
+            self._single_by_row, self._single_by_column = _single(self._by_row), _single(self._by_column)
 
     def fill(self, values: th.Tensor) -> None:
         """
@@ -51,6 +66,9 @@ class TransitionMatrix:
             return
         self._by_row.values().copy_(values.reshape(-1))
         th.index_select(values.reshape(-1), 0, self._to_columns, out=self._by_column.values())
+        if self._single_by_row is not None and self._single_by_column is not None:
+            self._single_by_row.values().copy_(self._by_row.values())
+            self._single_by_column.values().copy_(self._by_column.values())
 
     def bellman_operator(self, x: th.Tensor, gamma: float) -> th.Tensor:
         """
@@ -58,7 +76,7 @@ class TransitionMatrix:
         :param gamma: discount
         :return: Λx = x − γ P̂ x, (n,)
         """
-        return th.addmv(x, self._by_row if self._dense is None else self._dense, x, alpha=-gamma)
+        return th.addmv(x, self._rows_for(x), x, alpha=-gamma)
 
     def bellman_operator_transposed(self, y: th.Tensor, gamma: float) -> th.Tensor:
         """
@@ -66,7 +84,17 @@ class TransitionMatrix:
         :param gamma: discount
         :return: Λᵀy = y − γ P̂ᵀ y, (n,)
         """
-        return th.addmv(y, self._by_column if self._dense is None else self._dense.T, y, alpha=-gamma)
+        return th.addmv(y, self._columns_for(y), y, alpha=-gamma)
+
+    def _rows_for(self, x: th.Tensor) -> th.Tensor:
+        if self._dense is not None:
+            return self._dense
+        return self._by_row if self._single_by_row is None or x.dtype == th.float64 else self._single_by_row
+
+    def _columns_for(self, y: th.Tensor) -> th.Tensor:
+        if self._dense is not None:
+            return self._dense.T
+        return self._by_column if self._single_by_column is None or y.dtype == th.float64 else self._single_by_column
 
     def aggregate(self, cell: th.Tensor, n_cells: int) -> th.Tensor:
         """
@@ -132,15 +160,14 @@ class SharedTransitionMatrix(TransitionMatrix):
         self._lay_out(indices, self._rows.stop - self._rows.start, dtype, device)
 
     def bellman_operator(self, x: th.Tensor, gamma: float) -> th.Tensor:
-        own = th.addmv(x[self._rows], self._by_row if self._dense is None else self._dense, x, alpha=-gamma)
+        own = th.addmv(x[self._rows], self._rows_for(x), x, alpha=-gamma)
         return self._processes.gather(own, self.n)
 
     def bellman_operator_transposed(self, y: th.Tensor, gamma: float) -> th.Tensor:
         # The identity's part comes from the process that owns the row, once.
         part = th.zeros_like(y)
         part[self._rows] = y[self._rows]
-        matrix = self._by_column if self._dense is None else self._dense.T
-        return self._processes.sum(th.addmv(part, matrix, y[self._rows], alpha=-gamma))
+        return self._processes.sum(th.addmv(part, self._columns_for(y), y[self._rows], alpha=-gamma))
 
     def aggregate(self, cell: th.Tensor, n_cells: int) -> th.Tensor:
         return self._processes.sum(super().aggregate(cell, n_cells))
@@ -166,10 +193,17 @@ def _csr(starts: th.Tensor, columns: th.Tensor, n_columns: int, dtype: th.dtype)
             f"{len(columns)} entries of the transition matrix in one process, which can count {_MAX_ENTRIES}",
             "Keep fewer neighbours, or share the rows among more processes (distributed=True)",
         )
-    values = th.zeros(len(columns), dtype=dtype, device=columns.device)
+    # 32-bit numbers are what the sparse libraries compute with; wider ones would be converted at every product.
+    return _sparse(starts.int(), columns.int(), th.zeros(len(columns), dtype=dtype, device=columns.device), n_columns)
+
+
+def _single(matrix: th.Tensor) -> th.Tensor:
+    """A matrix of the same structure in float32."""
+    return _sparse(matrix.crow_indices(), matrix.col_indices(), matrix.values().float(), matrix.shape[1])
+
+
+def _sparse(starts: th.Tensor, columns: th.Tensor, values: th.Tensor, n_columns: int) -> th.Tensor:
     with warnings.catch_warnings():
         # torch announces that its CSR tensors are in beta; the products used here are tested against dense ones.
         warnings.simplefilter("ignore", UserWarning)
-        # 32-bit numbers are what the sparse libraries compute with; wider ones would be converted at every product.
-        size = (len(starts) - 1, n_columns)
-        return th.sparse_csr_tensor(starts.int(), columns.int(), values, size=size, check_invariants=False)
+        return th.sparse_csr_tensor(starts, columns, values, size=(len(starts) - 1, n_columns), check_invariants=False)

@@ -33,6 +33,9 @@ def build(data: TransitionDataset, **arguments: Any) -> NOPG:
         "policy_kwargs": {"net_arch": [16]},
         "seed": 3,
         "device": "cpu",
+        "weights": "local_constant",
+        "pessimism": 0.0,
+        "value_iteration_start": False,
     }
     return NOPG("MlpPolicy", None, dataset=data, **{**given, **arguments})
 

@@ -142,7 +142,6 @@ def behave(processes: Processes, folder: Path) -> None:
     for name, arguments in {
         "other data": {"dataset": pushed_point(N, seed=processes.rank)},
         "other settings": {"dataset": pushed_point(N), "gamma": 0.9 + 0.01 * processes.rank},
-        "value iteration": {"dataset": pushed_point(N), "value_iteration_start": True},
         "other policy": {"dataset": pushed_point(N), "seed": processes.rank},
     }.items():
         try:

@@ -15,7 +15,13 @@ OBSERVATION_SPACE = spaces.Box(-1e6, 1e6, (3,), dtype=np.float32)
 # Asymmetric, and different in each dimension: a mistake in scaling cannot cancel.
 ACTION_SPACE = spaces.Box(np.array([-1.0, 10.0], dtype=np.float32), np.array([3.0, 50.0], dtype=np.float32))
 # Numbers, because choosing bandwidths is not what these tests are about.
-BANDWIDTHS = {"state_bandwidth": 0.5, "action_bandwidth": 0.5, "next_state_bandwidth": 0.5}
+# With them and without a search for a start, models are built fast.
+BANDWIDTHS = {
+    "state_bandwidth": 0.5,
+    "action_bandwidth": 0.5,
+    "next_state_bandwidth": 0.5,
+    "value_iteration_start": False,
+}
 
 # That a wrapped buffer may begin in mid-episode is told to the user, and tested in test_training.py.
 pytestmark = pytest.mark.filterwarnings("ignore:This replay buffer has overwritten")

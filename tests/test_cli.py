@@ -426,12 +426,3 @@ def test_a_models_normalization_is_not_forgotten(tmp_path):
 def test_a_model_of_another_algorithm_is_told_apart(tmp_path):
     PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "ppo.zip")
     assert "--algo" in refused("export", tmp_path / "ppo.zip", tmp_path / "p.onnx")
-
-
-def test_an_experiment_of_the_paper_writes_every_seed_beside_the_papers_number(tmp_path):
-    output = fine("reproduce", "pendulum-grid", "--quick", "--seeds", 2, "-o", tmp_path)
-    rows = json.loads((tmp_path / "pendulum-grid.json").read_text())["rows"]
-    assert {row["samples"] for row in rows} == {200, 450}
-    assert all(len(row["returns"]) == 2 and row["paper"] in (-3775, -593) for row in rows)
-    assert (tmp_path / "pendulum-grid.md").read_text() in output
-    assert "not there yet" in refused("reproduce", "mountain-car", "-o", tmp_path)

@@ -73,6 +73,6 @@ def test_from_data_to_a_policy_for_the_rig(installation, tmp_path):
     run(nopg, "export", "model.zip", "policy.onnx", "--control-period-s", 0.05, folder=tmp_path)
     run(nopg, "report", "model.zip", "-o", "report.html", folder=tmp_path)
 
-    wanted = {"own.npz", "model.zip", "model.progress.csv", "model.json", "policy.onnx", "report.html"}
+    wanted = {"own.npz", "model.zip", "model.progress.csv", "model.json", "policy.onnx", "report.html", "report.json"}
     assert {path.name for path in tmp_path.iterdir()} == wanted
     assert "data:image/png" in (tmp_path / "report.html").read_text(encoding="utf-8")

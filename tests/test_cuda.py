@@ -10,6 +10,9 @@ from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman import BellmanProblem, prepare_problem, return_derivative
+from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
+from sb3_nopg.solvers import solve
+from sb3_nopg.transition import TransitionMatrix
 
 pytestmark = pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU")
 
@@ -63,3 +66,33 @@ def test_learning_follows_the_cpus_path(variant):
     assert models[1].estimated_return() == pytest.approx(models[0].estimated_return(), rel=1e-4)
     np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in models), atol=1e-3)
     np.testing.assert_allclose(*(model.value(probes) for model in models), rtol=1e-3)
+
+
+@pytest.mark.parametrize("count", [1, 64])
+def test_large_searches_find_what_a_tree_finds(count):
+    generator = th.Generator().manual_seed(0)
+    queries, samples = (th.randn(size, 3, generator=generator, dtype=th.float64) for size in (9_000, 11_000))
+    search = _search_for(queries.cuda(), samples.cuda())
+    assert isinstance(search, _BlockedSearch)
+    for ours, expected in zip(search(count), _KDTreeSearch(queries, samples)(count), strict=True):
+        np.testing.assert_allclose(ours.cpu(), expected, rtol=1e-12)
+
+
+def test_large_systems_are_solved_in_single_precision_first():
+    n, k = 20_000, 64
+    generator = th.Generator().manual_seed(0)
+    indices = th.randint(0, n, (n, k), generator=generator).cuda()
+    transition = TransitionMatrix(indices, n, th.float64, indices.device)
+    transition.fill(th.softmax(th.randn(n, k, generator=generator, dtype=th.float64), dim=1).cuda())
+    rhs = th.randn(n, generator=generator, dtype=th.float64).cuda()
+    assert transition.in_single_precision
+    solution = solve(
+        lambda x: transition.bellman_operator(x, 0.99),
+        rhs,
+        lambda: transition.dense_bellman_operator(0.99),
+        tolerance=1e-9,
+        in_single_precision=True,
+    )
+    assert "float32" in solution.method
+    residual = rhs - (solution.value - 0.99 * transition.to_dense() @ solution.value)
+    assert float(residual.norm() / rhs.norm()) <= 1e-9

@@ -18,6 +18,8 @@ def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypat
     # A policy of three updates may let the pole fall, which is a result and not a failure of the demo.
     assert result.exit_code in (0, 1), result.output
     assert "predicted discounted return" in result.output
+    # The report belongs to the policy that is run.
+    assert "verdict of report.json: " in result.output
     for name in ("recorded.npz", "model.zip", "report.html", "policy.onnx", "flight.npz", "flight.png"):
         assert (tmp_path / name).stat().st_size > 0, name
     log = read_flight(tmp_path / "flight.npz")

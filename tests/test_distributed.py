@@ -96,7 +96,6 @@ def test_who_does_what(tmp_path):
         assert bool(one["resumed like"])
         assert str(one["other data"]).startswith("dataset: process 1 has another one than process 0")
         assert "one process only" in str(one["exit"])
-        assert str(one["value iteration"]).startswith("value_iteration_start: works in one process only")
         assert str(one["other settings"]).startswith("gamma: process 1")
         assert str(one["other policy"]).startswith("policy: process 1")
 

@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import nopg_envs  # noqa: F401 (registers the cart-pole)
 from sb3_nopg import NOPG, ExportError, InputError, TransitionDataset, export
+from sb3_nopg.paper import AS_IN_THE_PAPER
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -58,7 +59,9 @@ def dataset(n=40):
 
 
 def nopg(policy="MlpPolicy", variant="D", **policy_kwargs):
-    return NOPG(policy, SpacesEnv(), variant=variant, dataset=dataset(), seed=0, policy_kwargs=policy_kwargs)
+    return NOPG(
+        policy, SpacesEnv(), variant=variant, dataset=dataset(), seed=0, policy_kwargs=policy_kwargs, **AS_IN_THE_PAPER
+    )
 
 
 def normalized(algorithm, **arguments):

@@ -105,7 +105,9 @@ def test_the_models_switch():
         terminals=np.zeros(80, dtype=bool),
     )
     returns = {
-        weights: NOPG("MlpPolicy", None, dataset=data, weights=weights, initial_states=[1.0, 1.0], seed=0).estimated_return()
+        weights: NOPG(
+            "MlpPolicy", None, dataset=data, weights=weights, initial_states=[1.0, 1.0], seed=0, pessimism=0.0
+        ).estimated_return()
         for weights in ("local_constant", "local_linear")
     }
     assert returns["local_linear"] != pytest.approx(returns["local_constant"], rel=1e-3)

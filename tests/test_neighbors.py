@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from sb3_nopg import neighbors
+from sb3_nopg import block_search, neighbors
 from sb3_nopg.errors import InputError
 from sb3_nopg.neighbors import check_neighbor_count, find_neighbors
 
@@ -18,11 +18,14 @@ def random_points(seed: int, m: int = 40, n: int = 120, d: int = 3) -> tuple[th.
     return th.as_tensor(queries), th.as_tensor(samples), th.as_tensor(bandwidth)
 
 
-@pytest.fixture(params=["brute force", "k-d tree"])
+@pytest.fixture(params=["brute force", "k-d tree", "blocks"])
 def search(request, monkeypatch):
-    """Both searches on the same small problems; large ones would choose the tree by themselves."""
+    """All searches on the same small problems; large ones would choose theirs by themselves."""
     if request.param == "k-d tree":
         monkeypatch.setattr(neighbors, "_BRUTE_FORCE_PAIRS", 0)
+    if request.param == "blocks":
+        monkeypatch.setattr(neighbors, "_search_for", neighbors._BlockedSearch)
+        monkeypatch.setattr(block_search, "_BLOCK_SIZE", 8)
     return request.param
 
 

@@ -13,6 +13,7 @@ import oracles
 from conftest import random_problem
 from oracles import OracleProblem
 from sb3_nopg import NOPG, InputError, TransitionDataset
+from sb3_nopg.paper import AS_IN_THE_PAPER
 
 QUERY_STATES = np.random.default_rng(7).normal(size=(9, 2))
 QUERIES: dict[str, Callable[[NOPG], Any]] = {
@@ -44,7 +45,7 @@ def model_of(problem: OracleProblem, policy: str = "MlpPolicy", **settings: Any)
         solver_tolerance=1e-10,
         seed=0,
     )
-    return NOPG(policy, None, **{**arguments, **settings})
+    return NOPG(policy, None, **{**AS_IN_THE_PAPER, **arguments, **settings})
 
 
 def relative_error(answer: Any, expected: Any) -> float:
@@ -398,12 +399,14 @@ def test_the_return_on_held_out_data():
         action_space=spaces.Box(-5.0, 5.0, (1,)),
     )
     learned_on, held_out = data.split([0.5, 0.5], by="transition", seed=0)
-    model = NOPG("MlpPolicy", None, dataset=learned_on, initial_states=[1.0, 1.0], n_neighbors=None, seed=0).learn(60)
+    model = NOPG(
+        "MlpPolicy", None, dataset=learned_on, initial_states=[1.0, 1.0], n_neighbors=None, seed=0, **AS_IN_THE_PAPER
+    ).learn(60)
     assert model.estimated_return(learned_on) == pytest.approx(model.estimated_return(), rel=1e-8)
     # What it was optimised on flatters it.
     assert model.estimated_return(held_out) < model.estimated_return()
     # And it is the return that a model of that data gives the same policy.
-    other = NOPG("MlpPolicy", None, dataset=held_out, initial_states=[1.0, 1.0], n_neighbors=None, seed=0)
+    other = NOPG("MlpPolicy", None, dataset=held_out, initial_states=[1.0, 1.0], n_neighbors=None, seed=0, **AS_IN_THE_PAPER)
     other.policy.load_state_dict(model.policy.state_dict())
     assert model.estimated_return(held_out) == pytest.approx(other.estimated_return(), rel=1e-8)
     with pytest.raises(InputError):

@@ -1,78 +1,180 @@
-"""The report on a policy: what it says is what the model says, and it needs no other file."""
+"""The report on a policy: what it says is what the model says, nothing in it is empty, and it needs no other file."""
 
+import json
 import re
+from dataclasses import fields
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
-from typer.testing import CliRunner
+from matplotlib.image import imread
 
 import nopg_envs
+from reports import fine, line_data, nopg, pictures, refused, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
-from sb3_nopg.cli.main import app
-from sb3_nopg.report import SupportSummary, make_report
-from sb3_nopg.report_page import _draw_map, write_report
+from sb3_nopg.report import make_report
+from sb3_nopg.report_summary import ReportSummary, summary_path
 
 ENV = "nopg/Pendulum-v0"
-
-
-def nopg(*arguments: object):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def fine(*arguments: object) -> str:
-    result = nopg(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def refused(*arguments: object) -> str:
-    result = nopg(*arguments)
-    assert result.exit_code == 2, result.output
-    assert len(result.stderr.splitlines()) == 1
-    return result.stderr
+SECTIONS = (
+    "verdict", "returns", "limits", "distribution", "portraits", "support",
+    "bandwidths", "bounds", "data", "learning", "notes",
+)  # fmt: skip
 
 
 @pytest.fixture
 def line(tmp_path):
-    """A model of a point that is pushed along a line, trained from a file beside it."""
-    rng = np.random.default_rng(0)
-    position, force = rng.uniform(-1, 1, (60, 1)), rng.uniform(-1, 1, (60, 1))
-    data = TransitionDataset(
-        observations=position,
-        actions=force,
-        rewards=-(position[:, 0] ** 2),
-        next_observations=position + 0.1 * force,
-        terminals=np.zeros(60, dtype=bool),
-        episode_ids=np.repeat(np.arange(6), 10),
-    )
-    data.save(tmp_path / "line.npz")
+    """A model trained from a file beside it."""
+    line_data().save(tmp_path / "line.npz")
     fine("train", tmp_path / "line.npz", "--updates", 2, "-o", tmp_path / "m.zip")
     return tmp_path / "m.zip"
 
 
-def test_report_is_one_page_with_its_pictures_inside(tmp_path_factory, tmp_path):
-    model = tmp_path_factory.mktemp("model") / "model.zip"
-    fine("train", "grid:6,6,2", "--env", ENV, "--updates", 3, "-o", model)
-    text = fine("report", model, "-o", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") == 4
+@pytest.fixture(scope="module")
+def pendulum(tmp_path_factory):
+    """A model whose state has three dimensions, its page and what the command said."""
+    folder = tmp_path_factory.mktemp("pendulum")
+    fine("train", "grid:6,6,2", "--env", ENV, "--updates", 3, "-o", folder / "model.zip")
+    said = fine(
+        "report", folder / "model.zip", "-o", folder / "out" / "report.html", "--held-out", "grid:5,7,2",
+        "--names", "cos,sin,speed", "--limit", "abs(speed) < 5", "--limit", "s[0] < 2",
+    )  # fmt: skip
+    return folder, (folder / "out" / "report.html").read_text(encoding="utf-8"), said
+
+
+def test_every_section_is_there_and_says_something(pendulum):
+    _, page, _ = pendulum
+    assert re.findall(r'<section id="(\w+)">', page) == list(SECTIONS)
+    for name in SECTIONS:
+        words = re.sub(r"<[^>]*>", " ", section(page, name)).split()
+        assert len(words) > 10, name
+        assert "nan" not in words
+    assert "not a measurement" in page
+    for name, words in (
+        ("returns", ("predicted return", "held-out data", "95 % interval", "effective sample size")),
+        ("limits", ("abs(speed) &lt; 5", "s[0] &lt; 2", "nothing is known", "steps on average")),
+        ("distribution", ("cos", "speed", "98 % of the time")),
+        ("portraits", ("A slice through the state", " = ")),
+        ("support", ("less than one sample",)),
+        ("bandwidths", ("next state", "standard deviations")),
+        ("bounds", ("Theorem 3", "vacuous")),
+        ("data", ("72", "synthetic", "70")),
+        ("learning", ("NOPG-D", "3 updates", "Predicted return during training")),
+        ("notes", ("no episodes", "next-state kernel")),
+    ):
+        for word in words:
+            assert word in section(page, name), (name, word)
+
+
+def test_every_picture_shows_something(pendulum):
+    _, page, _ = pendulum
+    shown = {name: len(pictures(section(page, name))) for name in SECTIONS if pictures(section(page, name))}
+    assert shown == {"returns": 1, "limits": 1, "distribution": 2, "portraits": 2, "support": 1, "learning": 1}
+    for name in shown:
+        for picture in pictures(section(page, name)):
+            pixels = picture[..., :3].reshape(-1, 3)
+            assert pixels.std() > 0.05
+            # Coloured areas, and not only frames, marks and letters; of training there is no more than a line.
+            colorful = np.ptp(pixels, axis=1) > 0.2
+            assert colorful.mean() > (0.001 if name == "learning" else 0.01), (name, colorful.mean())
+
+
+def test_the_page_needs_no_other_file_and_its_figures_lie_beside_it(pendulum):
+    folder, page, _ = pendulum
     assert not re.search(r'(src|href)="(?!data:)', page)
-    predicted = re.search(r"predicted return: (-?[\d.]+)", text).group(1)
-    assert predicted in page
-    for word in ("bandwidths of the states", "samples behind the prediction", "during training", "not a measurement"):
-        assert word in page
-    fine("report", model, "-o", tmp_path / "report.png")
-    assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.png"]
+    assert not re.search(r"https?://|url\(|@import", page)
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["report.html", "report.json"]
+    beside = (folder / "out" / "report.json").read_text(encoding="utf-8")
+    (inside,) = re.findall(r'<script type="application/json" id="nopg-report">(.*?)</script>', page, flags=re.DOTALL)
+    assert json.loads(inside) == json.loads(beside)
+
+
+def test_the_command_says_what_the_page_says(pendulum):
+    folder, page, said = pendulum
+    summary = ReportSummary.from_json((folder / "out" / "report.json").read_text(encoding="utf-8"))
+    assert f"verdict: {summary.verdict}" in said
+    assert f"<b>{summary.verdict.upper()}</b>" in section(page, "verdict")
+    assert summary.reasons
+    for reason in summary.reasons:
+        assert reason in said
+        assert reason.replace("<", "&lt;") in section(page, "verdict")
+    assert re.search(r"predicted return: (-?[\d.]+)", said).group(1) in page
+    assert "limit abs(speed) < 5: left with probability" in said
+
+
+def test_the_figures_are_the_models_own(pendulum):
+    folder, _, _ = pendulum
+    summary = ReportSummary.from_json((folder / "out" / "report.json").read_text(encoding="utf-8"))
+    model = NOPG.load(folder / "model.zip", env=gym.make(ENV), device="cpu")
+    model.set_dataset(TransitionDataset(**nopg_envs.grid(gym.make(ENV), (6, 6, 2))))
+    other = TransitionDataset(**nopg_envs.grid(gym.make(ENV), (5, 7, 2)))
+    returns, support = summary.returns, summary.support
+    assert returns.plain == pytest.approx(model.estimated_return(), rel=1e-6)
+    assert returns.held_out == pytest.approx(model.estimated_return(other), rel=1e-6)
+    assert returns.held_out_source == "given"
+    assert returns.interval_low < returns.interval_high
+    assert returns.behaviour is None
+    assert support.effective_samples == pytest.approx(model.effective_sample_size(), rel=1e-5)
+    assert support.effective_share == pytest.approx(model.effective_sample_share(), rel=1e-5)
+    slow = lambda states: np.abs(states[:, 2]) < 5  # noqa: E731
+    assert summary.limits[0].probability == pytest.approx(model.exit_probability(slow), rel=1e-5)
+    assert summary.limits[0].held_out_probability == pytest.approx(model.exit_probability(slow, other), rel=1e-5)
+    assert not summary.limits[1].ever_left
+    assert [entry.width for entry in summary.bandwidths[:3]] == pytest.approx(model.bandwidths.state)
+    assert (summary.data.transitions, summary.data.synthetic, summary.data.held_out) == (72, 0, 70)
+    assert summary.n_updates == 3
+    # The same numbers as in the exported file, so that a rig can tell whether the report is about its policy.
+    onnx = pytest.importorskip("onnx")
+    exported = onnx.load(model.export(folder / "policy.onnx"))
+    digest = {entry.key: entry.value for entry in exported.metadata_props}["digest"]
+    assert json.loads(digest) == summary.policy_digest
+
+
+def test_figures_survive_a_file_and_bad_ones_are_refused(pendulum):
+    folder, _, _ = pendulum
+    text = (folder / "out" / "report.json").read_text(encoding="utf-8")
+    summary = ReportSummary.from_json(text)
+    assert summary.to_json() == text.strip()
+    assert ReportSummary.from_json(summary.to_json()) == summary
+    content = json.loads(text)
+    assert set(content) == {field.name for field in fields(ReportSummary)}
+    for changes in (
+        {"format_version": 2},
+        {"verdict": 1},
+        {"gamma": True},
+        {"n_updates": 1.5},
+        {"reasons": "none"},
+        {"returns": {}},
+        {"limits": [{}]},
+        {"data": None},
+    ):
+        with pytest.raises(InputError, match="report"):
+            ReportSummary.from_json(json.dumps({**content, **changes}))
+    for bad in ("", "[]", "{}", "null"):
+        with pytest.raises(InputError, match="report"):
+            ReportSummary.from_json(bad)
 
 
 def test_report_of_a_line(line, tmp_path):
     fine("report", line, "-o", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(pictures(section(page, "portraits"))) == 1
+    assert "no other dimensions" in page
+    assert "No limits were given" in section(page, "limits")
     (tmp_path / "m.progress.csv").unlink()
     fine("report", line, "-o", tmp_path / "report.png")
+    assert imread(tmp_path / "report.png")[..., :3].std() > 0.05
+
+
+def test_a_report_does_not_overwrite_the_record_of_the_training(line, tmp_path):
+    before = (tmp_path / "m.json").read_text()
+    (tmp_path / "m.progress.csv").unlink()
+    fine("report", line, "-o", tmp_path / "m.html")
+    assert (tmp_path / "m.json").read_text() == before
+    assert ReportSummary.from_json((tmp_path / "m.report.json").read_text(encoding="utf-8")).verdict == "care"
+    # Without a log of the training there is no picture of it.
+    assert "during training" not in (tmp_path / "m.html").read_text(encoding="utf-8")
+    assert summary_path(tmp_path / "my_report.html").name == "my_report.json"
 
 
 def test_report_needs_the_data(line, tmp_path):
@@ -87,8 +189,22 @@ def test_report_needs_the_data(line, tmp_path):
     assert "m.progress.csv" in refused("report", line, "--data", tmp_path / "moved.npz", "-o", tmp_path / "r.html")
 
 
+def test_bad_arguments_are_one_line_and_leave_no_page(line, tmp_path):
+    for options, word in (
+        (("--limit", "abs(y)<1"), "'y' is not one of s, x"),
+        (("--limit", "abs(x)"), "true or false"),
+        (("--limit", "abs(x"), "not a formula"),
+        (("--names", "x,y"), "names"),
+        (("--held-out", tmp_path / "line.npz"), "was trained on"),
+        (("--held-out", tmp_path / "nix.npz"), "nix.npz"),
+    ):
+        names = () if "--names" in options else ("--names", "x")
+        assert word in refused("report", line, "-o", tmp_path / "r.html", *names, *options)
+        assert not (tmp_path / "r.html").exists()
+
+
 def test_other_data_than_the_models_own_is_announced(line, tmp_path):
-    data = TransitionDataset.load(tmp_path / "line.npz")
+    data = line_data()
     changed = TransitionDataset(
         data.observations,
         data.actions,
@@ -103,67 +219,46 @@ def test_other_data_than_the_models_own_is_announced(line, tmp_path):
     assert "not the data that the model was trained on" in result.stderr
 
 
-def grid_model(gamma: float = 0.9) -> NOPG:
-    env = gym.make(ENV)
-    data = TransitionDataset(**nopg_envs.grid(env, (8, 8, 2)))
-    return NOPGD("MlpPolicy", env, gamma=gamma, dataset=data, seed=0, device="cpu", initial_states=[-1.0, 0.0, 0.0])
+def test_what_a_model_held_out_is_used():
+    model = NOPGD("MlpPolicy", None, dataset=line_data(20), gamma=0.9, held_out=0.25, seed=0, device="cpu")
+    model.learn(2)
+    returns = make_report(model).summary.returns
+    assert returns.held_out == pytest.approx(model.held_out_return(), rel=1e-6)
+    assert returns.held_out_source == "kept from training"
+    assert returns.interval_source == "the held-out data"
+    assert returns.interval_low <= returns.held_out <= returns.interval_high
+    own = make_report(model, held_out=line_data(5, seed=1)).summary
+    assert own.returns.held_out_source == "given"
+    assert (own.data.transitions, own.data.held_out) == (150, 50)
+    # Discounted by hand: ten steps an episode, in order.
+    episodes = model.training_data.rewards.reshape(-1, 10)
+    assert own.returns.behaviour == pytest.approx((episodes * 0.9 ** np.arange(10)).sum(axis=1).mean())
 
 
-def test_the_report_shows_the_models_own_estimates():
-    model = grid_model()
-    report = make_report(model)
-    assert report.estimated_return == pytest.approx(model.estimated_return())
-    # All of the time is somewhere, but for what smoothing moves over the edges.
-    assert 0.8 < np.nansum(report.visitation.values) <= 1.0 + 1e-9
-    values = model.value(model.dataset.observations)
-    assert values.min() <= np.nanmin(report.value.values)
-    assert np.nanmax(report.value.values) <= values.max()
-    # Two dimensions that spread most in units of their bandwidth.
-    spread = model.dataset.observations.std(axis=0) / model.bandwidths.state
-    assert report.value.names == [f"s[{i}]" for i in sorted(np.argsort(-spread)[:2])]
-    assert report.curve is None
+def test_one_episode_and_synthetic_transitions_are_told():
+    alone = line_data(1)
+    summary = make_report(NOPGD("MlpPolicy", None, dataset=alone, gamma=0.9, device="cpu")).summary
+    assert summary.returns.interval_low is None
+    assert any("a single episode" in note for note in summary.notes)
+    dense = line_data(6).densify(100)
+    summary = make_report(NOPGD("MlpPolicy", None, dataset=dense, gamma=0.9, device="cpu")).summary
+    assert (summary.data.transitions, summary.data.synthetic) == (160, 100)
+    assert any("100 of 160" in note for note in summary.notes)
+    assert summary.returns.interval_low < summary.returns.interval_high
 
 
-def test_the_pictures_have_the_right_way_up(tmp_path):
-    """A policy that is predicted to stay where it starts: high in the first dimension, low in the second."""
-    rng = np.random.default_rng(0)
-    states = rng.uniform(-1, 1, (400, 2))
-    data = TransitionDataset(
-        states, rng.uniform(-1, 1, (400, 1)), states[:, 0] - states[:, 1], states, np.zeros(400, dtype=bool)
-    )
-    model = NOPGD(
-        "MlpPolicy", None, dataset=data, gamma=0.9, initial_states=[[0.8, -0.8]], state_bandwidth=0.1, action_bandwidth=1.0
-    )
-    report = make_report(model)
-    horizontal, vertical = np.unravel_index(np.nanargmax(report.visitation.values), report.visitation.values.shape)
-    n = len(report.visitation.values)
-    assert horizontal > 0.7 * n
-    assert vertical < 0.3 * n
-    horizontal, vertical = np.unravel_index(np.nanargmax(report.value.values), report.value.values.shape)
-    assert horizontal > 0.7 * n
-    assert vertical < 0.3 * n
-    axes = Figure().subplots()
-    _draw_map(axes, report.visitation, Normalize(), "share of time")
-    picture = axes.images[0]
-    row, column = np.unravel_index(np.nanargmax(picture.get_array().filled(np.nan)), report.visitation.values.shape)
-    left, right, bottom, top = picture.get_extent()
-    assert left + (column + 0.5) / n * (right - left) == pytest.approx(0.8, abs=0.25)
-    assert bottom + (row + 0.5) / n * (top - bottom) == pytest.approx(-0.8, abs=0.25)
-    assert picture.origin == "lower"
-    with pytest.raises(InputError, match=r"\.html"):
-        write_report(report, tmp_path / "report.txt")
-
-
-def test_support_is_weighted_by_where_the_policy_goes():
-    summary = SupportSummary(samples=np.array([5.0, 0.1, 2.0]), weights=np.array([0.2, 0.3, 0.5]))
-    assert summary.quantile(0.1) == 0.1
-    assert summary.quantile(0.5) == 2.0
-    assert summary.quantile(0.9) == 5.0
-    assert summary.quantile(1.0) == 5.0
-    assert summary.thin_share == pytest.approx(0.3)
-    assert "30 %" in summary.text()
+def test_the_chosen_start_is_told(tmp_path):
+    model = NOPGD("LinearPolicy", None, dataset=line_data(), gamma=0.9, n_restarts=1, seed=0, device="cpu")
+    model.learn(1)
+    summary = model.report(tmp_path / "report.html")
+    assert [start.name for start in summary.starts] == [trial.name for trial in model.start_trials]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "restart 1" in section(page, "learning")
+    assert "chosen" in section(page, "learning")
 
 
 def test_a_report_needs_data_attached(line):
     with pytest.raises(InputError, match="no data"):
         make_report(NOPG.load(line))
+    with pytest.raises(InputError, match="no data"):
+        _ = NOPG.load(line).training_data

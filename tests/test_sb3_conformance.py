@@ -34,6 +34,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from torch import nn
 
 from sb3_nopg import NOPG, NOPGD, NOPGS, InputError, NOPGPolicy, TransitionDataset
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.policies import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
@@ -110,6 +111,7 @@ def drift_data(n: int = 60, seed: int = 0, episodes: bool = True, **extra: Any) 
 def make(algorithm: type[NOPG] = NOPG, policy: Any = "MlpPolicy", env: Any = None, **settings: Any) -> NOPG:
     """A model that learns fast, on sixty transitions unless told otherwise."""
     arguments = dict(
+        **{name: value for name, value in AS_IN_THE_PAPER.items() if not name.endswith("bandwidth")},
         dataset=drift_data(),
         gamma=0.9,
         state_bandwidth=0.4,
@@ -150,7 +152,7 @@ def test_works_as_written_with_all_defaults():
     model = NOPG("MlpPolicy", env, dataset=data, gamma=0.97, initial_states=STATES)
     before, predicted = parameters_of(model), model.estimated_return()
     assert model.learn() is model
-    assert model.num_timesteps == 500
+    assert model.num_timesteps == 300
     assert not np.array_equal(parameters_of(model), before)
     assert model.estimated_return() > predicted
 

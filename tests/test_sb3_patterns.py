@@ -26,6 +26,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from documentation import REPOSITORY
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.paper import AS_IN_THE_PAPER
 
 HORIZON = 20
 
@@ -58,7 +59,15 @@ def rail_data() -> TransitionDataset:
 
 
 def make_model(env: Any = None, **settings: Any) -> NOPG:
-    settings = {"dataset": rail_data(), "initial_states": [[0.8]], "gamma": 0.9, "seed": 0, "device": "cpu", **settings}
+    settings = {
+        "dataset": rail_data(),
+        "initial_states": [[0.8]],
+        "gamma": 0.9,
+        "seed": 0,
+        "device": "cpu",
+        **AS_IN_THE_PAPER,
+        **settings,
+    }
     return NOPG("MlpPolicy", env, **settings)
 
 

@@ -8,9 +8,10 @@ import torch as th
 
 from sb3_nopg import solvers
 from sb3_nopg.errors import SolverError
+from sb3_nopg.partition import halve_repeatedly
 from sb3_nopg.solvers import Solution, SolutionHistory, bicgstab, dense_lu, gmres, solve
 from sb3_nopg.solvers import coarse as coarse_module
-from sb3_nopg.solvers.coarse import CoarseModel, _halve_repeatedly
+from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.transition import TransitionMatrix
 
 
@@ -267,7 +268,7 @@ def test_a_coarse_model_whose_cells_all_touch_takes_larger_ones(monkeypatch):
 @pytest.mark.parametrize("n", [8, 37, 100])
 def test_cells_are_of_equal_size_and_made_of_neighbours(n):
     points = np.random.default_rng(5).uniform(size=(n, 1))
-    cells = _halve_repeatedly(points, 2)
+    cells = halve_repeatedly(th.as_tensor(points), 2).labels.numpy()
     sizes = np.bincount(cells)
     assert len(sizes) == 4
     assert sizes.max() - sizes.min() <= 2
@@ -276,4 +277,4 @@ def test_cells_are_of_equal_size_and_made_of_neighbours(n):
 
 
 def test_all_cells_get_a_member_even_from_copies_of_one_point():
-    assert len(np.bincount(_halve_repeatedly(np.zeros((16, 2)), 3))) == 8
+    assert halve_repeatedly(th.zeros(16, 2), 3).labels.unique().numel() == 8

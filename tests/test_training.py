@@ -9,6 +9,7 @@ import pytest
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.paper import AS_IN_THE_PAPER
 
 
 def scattered(n: int = 200, d_s: int = 2, seed: int = 0) -> TransitionDataset:
@@ -20,7 +21,9 @@ def scattered(n: int = 200, d_s: int = 2, seed: int = 0) -> TransitionDataset:
 
 def build(data: TransitionDataset, **arguments: object) -> NOPG:
     start = np.zeros(data.observation_dim)
-    return NOPG("MlpPolicy", None, dataset=data, initial_states=start, seed=0, device="cpu", **arguments)  # type: ignore[arg-type]
+    return NOPG(
+        "MlpPolicy", None, dataset=data, initial_states=start, seed=0, device="cpu", **{**AS_IN_THE_PAPER, **arguments}
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("arguments", [{"variant": "S"}, {"n_next_state_samples": 3}], ids=["actions", "next-states"])
@@ -126,7 +129,7 @@ def test_another_environment_brings_its_own_start_states():
     rng = np.random.default_rng(0)
     states = rng.uniform(-1, 1, (50, 3))
     data = TransitionDataset(states, rng.uniform(-2, 2, (50, 1)), np.zeros(50), states, np.zeros(50, dtype=bool))
-    model = NOPG("MlpPolicy", env, dataset=data, seed=0, device="cpu")
+    model = NOPG("MlpPolicy", env, dataset=data, seed=0, device="cpu", **AS_IN_THE_PAPER)
     before = model.prepared_problem().queries.states[50:]
 
     class Still(gym.ObservationWrapper):

@@ -12,6 +12,7 @@ from conftest import random_problem
 from oracles import OracleProblem
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.bellman import solve_bellman
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.uncertainty import ReturnInterval, effective_sample_size, units_of
 
@@ -35,7 +36,7 @@ def model_of(problem: OracleProblem, **settings: Any) -> NOPG:
         n_action_samples=4,
         seed=0,
     )
-    return NOPG("LinearPolicy", None, **{**arguments, **settings})
+    return NOPG("LinearPolicy", None, **{**AS_IN_THE_PAPER, **arguments, **settings})
 
 
 def covers(interval: ReturnInterval, truth: float) -> bool:
@@ -87,7 +88,7 @@ def tabular_model(data: TransitionDataset, **settings: Any) -> NOPG:
         action_bandwidth=1e6,
         next_state_bandwidth=1.0,
         n_neighbors=None,
-        **settings,
+        **{"weights": "local_constant", "pessimism": 0.0, **settings},
     )
 
 

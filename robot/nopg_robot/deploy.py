@@ -12,6 +12,7 @@ from nopg_robot import command_line
 from nopg_robot.deployment import RunOptions, check_policy, deploy
 from nopg_robot.plot import plot_flight
 from nopg_robot.policy import OnnxPolicy
+from nopg_robot.preflight import Preflight, reports_beside
 from nopg_robot.session import RunSummary
 from nopg_robot.stop import StopRequest
 
@@ -51,6 +52,7 @@ def deploy_command(
         console = Console(soft_wrap=True)
         for note in check_policy(onnx_policy.metadata, rig_file):
             console.print(f"note: {note}", style="yellow", markup=False)
+        show_reports(reports_beside(policy, onnx_policy.metadata.digest), console)
         path = command_line.log_path(log, "deploy")
         with StopRequest(enter_key=True) as stop, command_line.make_display(rig_file.limits, plain=plain) as display:
             summary = deploy(
@@ -70,6 +72,16 @@ def deploy_command(
         return command_line.exit_code(summary)
 
     raise typer.Exit(command_line.run(command))
+
+
+def show_reports(reports: list[Preflight], console: Console) -> None:
+    """
+    :param reports: that lie beside the policy
+    :param console: to print their verdicts on
+    """
+    for report in reports:
+        for line in report.lines():
+            console.print(line, style=report.style, markup=False, highlight=False)
 
 
 def draw(path: Path, console: Console) -> None:

@@ -7,6 +7,7 @@ Each learns from a :class:`sb3_nopg.TransitionDataset` and has SB3's ``predict``
 
 from sb3_nopg.baselines.behavior import BehaviorPolicy, linear_gaussian_behavior, mixture_behavior, uniform_behavior
 from sb3_nopg.baselines.evaluation import BestEvaluation, Evaluation
+from sb3_nopg.baselines.kernel_value_iteration import KernelValueIteration
 from sb3_nopg.baselines.offline_ddpg import FixedDataDDPG, FixedDataTD3, offline_ddpg, online_ddpg
 from sb3_nopg.baselines.offline_dpg import OfflineDPG, QuadraticCritic
 from sb3_nopg.baselines.paper import PAPER_SETTINGS
@@ -21,6 +22,7 @@ __all__ = [
     "Evaluation",
     "FixedDataDDPG",
     "FixedDataTD3",
+    "KernelValueIteration",
     "OfflineDPG",
     "PWISEstimate",
     "QuadraticCritic",

@@ -1,117 +1,141 @@
-"""``nopg reproduce``: experiments of the paper, with its numbers beside ours."""
+"""``nopg reproduce``: experiments of the paper, beside their baselines, with the paper's numbers beside ours."""
 
-import json
 import os
 import pathlib
-import platform
+import sys
 import time
-from collections.abc import Callable
-from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
-import gymnasium as gym
 import typer
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sb3_nopg.cli.failures import one_line_errors
-from sb3_nopg.datafiles.files import replacing
+from sb3_nopg.baselines.d3rlpy_runner import D3rlpyError, make_environment
+from sb3_nopg.cli.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.errors import InputError
-from sb3_nopg.nopg import NOPG
-from sb3_nopg.zoo.recipes import make_dataset
+from sb3_nopg.reproduction import EXPERIMENTS, Experiment, Trial, load_experiment
+from sb3_nopg.reproduction.methods import d3rlpy_folder
+from sb3_nopg.reproduction.runner import TrialError, Workplace
+from sb3_nopg.reproduction.runner import reproduce as run_experiment
 
-_RULE = "effective_neighbors"
-_PENDULUM_SETTINGS: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "effective neighbours": {"state_bandwidth": _RULE, "action_bandwidth": _RULE, "next_state_bandwidth": _RULE},
-    "local-linear": {"weights": "local_linear"},
-}
-# Samples of the grid: levels of angle, angular velocity and torque, and the mean return of the paper's NOPG-D over ten runs.
-_PENDULUM_GRIDS = {200: ((10, 10, 2), -3775), 450: ((15, 15, 2), -593), 800: ((20, 20, 2), -579), 3200: ((40, 40, 2), -432)}
-_PENDULUM_UPDATES = 400
-
-
-def pendulum_grid(seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """
-    Undiscounted return over 500 steps from hanging, learned from a grid of transitions (the paper's figure 2, left).
-
-    :param seeds: 0, 1, … below this
-    :param quick: two grids and few updates, to see that it works
-    """
-    env = gym.make("nopg/Pendulum-v0")
-    grids = dict(list(_PENDULUM_GRIDS.items())[:2]) if quick else _PENDULUM_GRIDS
-    cases = [(n, name) for n in grids for name in _PENDULUM_SETTINGS]
-    rows = []
-    for n, name in track(cases, description="pendulum-grid"):
-        levels, paper = grids[n]
-        data = make_dataset({"grid": {"levels": list(levels)}}, env, seed=0)
-        returns, start = [], time.perf_counter()
-        for seed in range(seeds):
-            model = NOPG(
-                "MlpPolicy",
-                env,
-                dataset=data,
-                gamma=0.97,
-                initial_states=[-1.0, 0.0, 0.0],
-                seed=seed,
-                device="cpu",
-                **_PENDULUM_SETTINGS[name],
-            )
-            model.learn(10 if quick else _PENDULUM_UPDATES)
-            returns.append(round(_return_from_start(model, env)))
-        seconds = round((time.perf_counter() - start) / seeds, 1)
-        rows.append({"samples": n, "settings": name, "returns": returns, "paper": paper, "seconds a seed": seconds})
-    return rows
-
-
-def _return_from_start(model: NOPG, env: gym.Env) -> float:
-    observation, _ = env.reset(seed=0)
-    total, over = 0.0, False
-    while not over:
-        action, _ = model.predict(observation, deterministic=True)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        total, over = total + float(reward), terminated or truncated
-    return total
-
-
-EXPERIMENTS: dict[str, Callable[[int, bool], list[dict[str, Any]]]] = {"pendulum-grid": pendulum_grid}
+_ALL, _LIST = "all", "list"
+_DEFAULT_SEEDS, _QUICK_SEEDS = 10, 2
 
 
 @one_line_errors
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}. The paper's others are not there yet.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each case, with seeds 0, 1, …")] = 3,
-    quick: Annotated[bool, typer.Option("--quick", help="A small part, to see that it works.")] = False,
-    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="Folder for the numbers.")] = pathlib.Path(
-        "reproduced"
-    ),
+    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}; {_ALL}; or {_LIST}, to see them.")],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"Seeds 0, 1, … of each case. {_DEFAULT_SEEDS}, or {_QUICK_SEEDS} if quick.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small part, in minutes; figures say so.")] = False,
+    jobs: Annotated[int, typer.Option(min=-1, help="Processes; -1 for as many as there are cores.")] = 1,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Run on the Dask cluster with the scheduler at this address, tcp://…")
+    ] = None,
+    output: Annotated[
+        pathlib.Path,
+        typer.Option("--output", "-o", help="Folder for numbers, tables and figures; a run that was stopped goes on there."),
+    ] = pathlib.Path("reproduced"),
+    with_d3rlpy: Annotated[
+        bool, typer.Option("--with-d3rlpy", help="Also IQL and TD3+BC of d3rlpy, installed in an environment of its own.")
+    ] = False,
+    any_code: Annotated[
+        bool, typer.Option("--any-code", help="Use results in the folder although the code has changed since.")
+    ] = False,
 ) -> None:
-    """Run an experiment of the paper, every seed reported, and write its numbers beside the paper's."""
-    if name not in EXPERIMENTS:
-        raise InputError("NAME", f"{name!r} is unknown or not there yet", f"Give one of {', '.join(EXPERIMENTS)}")
+    """
+    Run an experiment of the paper, every seed kept, and write its numbers beside the paper's.
+
+    Example: nopg reproduce pendulum-grid --quick --jobs 2
+    """
+    if name == _LIST:
+        for known in EXPERIMENTS:
+            typer.echo(f"{known:<18}{load_experiment(known).of_the_paper}")
+        return
+    experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
+    n_jobs = _n_jobs(jobs, scheduler)
+    _check_folder(output)
+    if with_d3rlpy:
+        _install_d3rlpy()
+    failures = []
+    for experiment in experiments:
+        n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
+        command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
+        try:
+            with _Told(experiment) as told:
+                table = run_experiment(
+                    experiment,
+                    output,
+                    n_seeds=n_seeds,
+                    quick=quick,
+                    workplace=Workplace(n_jobs, scheduler),
+                    with_d3rlpy=with_d3rlpy,
+                    any_code=any_code,
+                    progress=told,
+                    command=command,
+                )
+        except TrialError as error:
+            # The other experiments may be fine.
+            typer.echo(str(error), err=True)
+            failures.append(experiment.name)
+            continue
+        typer.echo(
+            f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{output / experiment.name}.md, .json, .csv, .png\n"
+        )
+    if failures:
+        raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
+
+
+def _n_jobs(jobs: int, scheduler: str | None) -> int:
+    if jobs == 0:
+        raise InputError("--jobs", "0 processes do nothing", "Give 1 or more, or -1 for as many as there are cores")
+    if scheduler is not None and jobs != 1:
+        raise InputError("--jobs", "given with --scheduler", "The cluster has its own workers: leave out one of the two")
+    return (os.cpu_count() or 1) if jobs == -1 else jobs
+
+
+def _check_folder(output: pathlib.Path) -> None:
+    if output.exists() and not output.is_dir():
+        raise InputError("--output", f"{output} is a file", "Give a folder")
     output.mkdir(parents=True, exist_ok=True)
-    rows = EXPERIMENTS[name](seeds, quick)
-    table = markdown(rows)
-    conditions = {
-        "command": f"nopg reproduce {name} --seeds {seeds}" + (" --quick" if quick else ""),
-        "python": platform.python_version(),
-        **{package: version(package) for package in ("sb3-nopg", "numpy", "torch", "stable-baselines3")},
-        "cpu_count": os.cpu_count(),
-    }
-    with replacing(output / f"{name}.json") as partial:
-        partial.write_text(json.dumps({"conditions": conditions, "rows": rows}, indent=2) + "\n", encoding="utf-8")
-    with replacing(output / f"{name}.md") as partial:
-        partial.write_text(table, encoding="utf-8")
-    typer.echo(table)
-    typer.echo(f"{output / name}.json, {output / name}.md")
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
+def _install_d3rlpy() -> None:
+    folder = d3rlpy_folder()
+    note(f"d3rlpy's environment is {folder}; it is made if it is not there, which takes minutes")
+    try:
+        make_environment(folder)
+    except D3rlpyError as error:
+        raise UnsuccessfulError(str(error)) from error
+
+
+class _Told:
     """
-    :param rows: all with the same columns
-    :return: as a table
+    Tells how far an experiment is: by a bar to a person, by a line for each trial to a log.
+
+    :param experiment: under way
     """
-    lines = ["| " + " | ".join(rows[0]) + " |", "| " + " | ".join("---" for _ in rows[0]) + " |"]
-    for row in rows:
-        cells = [" ".join(map(str, cell)) if isinstance(cell, list) else str(cell) for cell in row.values()]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+
+    def __init__(self, experiment: Experiment):
+        self._name, self._began = experiment.name, time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, TimeRemainingColumn())
+            self._task = self._bar.add_task(self._name)
+
+    def __enter__(self) -> "_Told":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, n_done: int, n_trials: int, trial: Trial | None) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=n_done, total=n_trials)
+            return
+        what = "before" if trial is None else " ".join(str(value) for value in trial.values())
+        typer.echo(f"{self._name} {n_done}/{n_trials} {time.monotonic() - self._began:.0f} s: {what}", err=True)

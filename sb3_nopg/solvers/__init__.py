@@ -11,9 +11,10 @@ from sb3_nopg.solvers.bicgstab import bicgstab
 from sb3_nopg.solvers.dense import dense_lu
 from sb3_nopg.solvers.gmres import gmres
 from sb3_nopg.solvers.history import SolutionHistory
+from sb3_nopg.solvers.refinement import refined
 from sb3_nopg.solvers.solution import LinearMap, Solution
 
-__all__ = ["LinearMap", "Solution", "SolutionHistory", "bicgstab", "dense_lu", "gmres", "solve"]
+__all__ = ["LinearMap", "Solution", "SolutionHistory", "bicgstab", "dense_lu", "gmres", "refined", "solve"]
 
 _logger = logging.getLogger(__name__)
 # A dense factorisation of this size takes 2 GB and about a minute on one core.
@@ -28,6 +29,7 @@ def solve(
     initial_guess: th.Tensor | None = None,
     tolerance: float = 1e-8,
     max_iterations: int = 1000,
+    in_single_precision: bool = False,
 ) -> Solution:
     """
     Solve A x = b: BiCGSTAB, then GMRES, then LU where the size allows, each fallback said in the log.
@@ -39,21 +41,22 @@ def solve(
     :param initial_guess: where to start, (n,)
     :param tolerance: largest ‖b − A x‖ / ‖b‖ accepted, recomputed from x itself
     :param max_iterations: for each iterative method
+    :param in_single_precision: whether operator and preconditioner take float32 too, and it pays to try it first: the
+        tolerance holds in the precision of ``rhs`` all the same
     :raises SolverError: when no method reaches the tolerance
     """
-    if not bool(rhs.any()):
-        return Solution(th.zeros_like(rhs), 0.0, 0, "none needed")
     # Norms of very large or very small numbers leave the range of floating point, so all is done at size one.
-    scale = rhs.abs().max()
-    solution = _solve_scaled(
-        operator,
-        rhs / scale,
-        to_dense,
-        preconditioner,
-        None if initial_guess is None else initial_guess / scale,
-        tolerance,
-        max_iterations,
-    )
+    scale = float(rhs.abs().max())
+    if scale == 0.0:
+        return Solution(th.zeros_like(rhs), 0.0, 0, "none needed")
+    rhs, guess = rhs / scale, None if initial_guess is None else initial_guess / scale
+    if in_single_precision:
+        solution = refined(operator, rhs, preconditioner, guess, tolerance, max_iterations)
+        if solution.residual <= tolerance:
+            return replace(solution, value=solution.value * scale)
+        _logger.info("float32 stopped at residual %.1e, wanted %.1e: going on in float64", solution.residual, tolerance)
+        guess = solution.value
+    solution = _solve_scaled(operator, rhs, to_dense, preconditioner, guess, tolerance, max_iterations)
     return replace(solution, value=solution.value * scale)
 
 

@@ -8,7 +8,7 @@ few hundred or thousand cells does that exactly and at little cost: cells of nea
 
 as preconditioner of Λ = I − γ P̂, and its transpose of Λᵀ. It decides only how many iterations a solve takes, never its
 result, so it may lag behind the policy. Where P̂ is nearly a table of nearest samples, averages over cells say nothing about
-it and the model does harm: so each new one is tried against none on the system it is for.
+it and the model does harm: so now and then a new one is tried against none on the system it is for.
 """
 
 from typing import Any, Literal
@@ -18,6 +18,7 @@ import torch as th
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
+from sb3_nopg.partition import Partition, halve_repeatedly, sum_members
 from sb3_nopg.solvers.bicgstab import bicgstab
 from sb3_nopg.solvers.solution import LinearMap
 from sb3_nopg.transition import TransitionMatrix
@@ -31,6 +32,8 @@ _MAX_DENSE_CELLS = {"cpu": 256, "gpu": 4096}
 _MAX_ENTRIES_A_ROW = 32
 # Policies change little from one update to the next: a model this many updates old still serves.
 _UPDATES_BETWEEN_REFRESHES = 20
+# A trial costs as much as some updates do, and its verdict holds for longer than a model.
+_BUILDS_BETWEEN_TRIALS = 5
 # An iteration with the model costs up to twice one without, so it must save this share of them.
 _TRIAL_SHARE, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS = 0.6, 1e-4, 300
 
@@ -46,16 +49,19 @@ class CoarseModel:
         self._kind = "cpu" if self._device.type == "cpu" else "gpu"
         n_cells = max(1, min(n // 4, _MAX_DENSE_CELLS["cpu"]), min(n // 8, _MAX_CELLS[self._kind]))
         n_levels = int(np.log2(n_cells))
-        cells = _halve_repeatedly(next_states.detach().cpu().double().numpy(), n_levels)
         self._dtype = next_states.dtype
-        self._set_cells(th.from_numpy(cells).to(self._device), 2**n_levels)
+        self._set_cells(halve_repeatedly(next_states.detach(), n_levels).labels, 2**n_levels)
         self._inverse: _DenseInverse | _SparseFactors | None = None
-        self._age = 0
+        self._age, self._n_builds = 0, 0
         self.pays = False
 
     def _set_cells(self, cell: th.Tensor, n_cells: int) -> None:
         self._cell, self._n_cells = cell, n_cells
-        self._size = th.bincount(cell, minlength=n_cells).to(self._dtype)
+        counts = th.bincount(cell, minlength=n_cells)
+        self._size = counts.to(self._dtype)
+        if cell.is_cuda:
+            partition = Partition(th.argsort(cell, stable=True), th.cat([counts.new_zeros(1), counts.cumsum(0)]))
+            self._members, self._is_member = partition.table()
 
     def build(self, transition: TransitionMatrix, gamma: float, rhs: th.Tensor) -> None:
         """
@@ -76,7 +82,9 @@ class CoarseModel:
         def operator(x: th.Tensor) -> th.Tensor:
             return transition.bellman_operator(x, gamma)
 
-        self.pays = bool(rhs.any()) and self._wins(operator, rhs)
+        if self._n_builds % _BUILDS_BETWEEN_TRIALS == 0:
+            self.pays = bool(rhs.any()) and self._wins(operator, rhs)
+        self._n_builds += 1
 
     def _wins(self, operator: LinearMap, rhs: th.Tensor) -> bool:
         without = bicgstab(operator, rhs, None, None, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS)
@@ -104,7 +112,8 @@ class CoarseModel:
         """What a model of the same next states needs to go on in the same way, as tensors and numbers."""
         kind = None if self._inverse is None else type(self._inverse).__name__
         matrix = {} if self._inverse is None else self._inverse.matrix()
-        return {"n_cells": self._n_cells, "age": self._age, "pays": self.pays, "kind": kind, "matrix": matrix}
+        counts = {"n_cells": self._n_cells, "age": self._age, "n_builds": self._n_builds}
+        return {**counts, "pays": self.pays, "kind": kind, "matrix": matrix}
 
     def restore(self, state: dict[str, Any], gamma: float) -> None:
         """
@@ -113,7 +122,7 @@ class CoarseModel:
         """
         while self._n_cells > state["n_cells"]:
             self._merge_halves()
-        self._age, self.pays = state["age"], state["pays"]
+        self._age, self._n_builds, self.pays = state["age"], state["n_builds"], state["pays"]
         if state["kind"] is None:
             self._inverse = None
         elif state["kind"] == _DenseInverse.__name__:
@@ -127,7 +136,7 @@ class CoarseModel:
         :return: M⁻¹ x, (n,)
         """
         assert self._inverse is not None
-        averages = self._sum_by_cell(x) / self._size
+        averages = self._sum_by_cell(x) / self._size_for(x)
         return (self._inverse.solve(averages) - averages).index_select(0, self._cell).add_(x)
 
     def precondition_transposed(self, y: th.Tensor) -> th.Tensor:
@@ -137,10 +146,16 @@ class CoarseModel:
         """
         assert self._inverse is not None
         sums = self._sum_by_cell(y)
-        return ((self._inverse.solve_transposed(sums) - sums) / self._size).index_select(0, self._cell).add_(y)
+        return ((self._inverse.solve_transposed(sums) - sums) / self._size_for(y)).index_select(0, self._cell).add_(y)
 
     def _sum_by_cell(self, x: th.Tensor) -> th.Tensor:
-        return th.zeros_like(self._size).index_add_(0, self._cell, x)
+        if not x.is_cuda:
+            return x.new_zeros(self._n_cells).index_add_(0, self._cell, x)
+        # On a GPU threads would wait for each other to add to the same few cells.
+        return sum_members(x, self._members, self._is_member)
+
+    def _size_for(self, x: th.Tensor) -> th.Tensor:
+        return self._size if x.dtype == self._dtype else self._size.to(x.dtype)
 
 
 class _DenseInverse:
@@ -151,7 +166,11 @@ class _DenseInverse:
 
     def __init__(self, coarse_transition: th.Tensor, gamma: float):
         identity = th.eye(len(coarse_transition), dtype=coarse_transition.dtype, device=coarse_transition.device)
-        self._matrix = th.linalg.inv(identity - gamma * coarse_transition)
+        self._set(th.linalg.inv(identity - gamma * coarse_transition))
+
+    def _set(self, matrix: th.Tensor) -> None:
+        self._matrix = matrix
+        self._by_dtype = {matrix.dtype: matrix, th.float32: matrix.float()}
 
     def matrix(self) -> dict[str, th.Tensor]:
         return {"inverse": self._matrix}
@@ -159,14 +178,14 @@ class _DenseInverse:
     @classmethod
     def restored(cls, matrix: dict[str, th.Tensor]) -> "_DenseInverse":
         inverse = cls.__new__(cls)
-        inverse._matrix = matrix["inverse"]
+        inverse._set(matrix["inverse"])
         return inverse
 
     def solve(self, x: th.Tensor) -> th.Tensor:
-        return th.mv(self._matrix, x)
+        return th.mv(self._by_dtype[x.dtype], x)
 
     def solve_transposed(self, y: th.Tensor) -> th.Tensor:
-        return th.mv(self._matrix.T, y)
+        return th.mv(self._by_dtype[y.dtype].T, y)
 
 
 class _SparseFactors:
@@ -177,7 +196,7 @@ class _SparseFactors:
     """
 
     def __init__(self, sums: csc_array, size: th.Tensor, gamma: float):
-        self._dtype, self._sums = size.dtype, sums
+        self._sums = sums
         averages = sums.multiply(1.0 / size.double().numpy()[:, None])
         self._factors = splu((eye_array(len(size)) - gamma * averages).tocsc())
 
@@ -200,26 +219,4 @@ class _SparseFactors:
     def _solve(self, x: th.Tensor, transposition: Literal["N", "T"]) -> th.Tensor:
         # SciPy's type stubs do not know the second argument.
         solution = self._factors.solve(x.double().numpy(), transposition)  # type: ignore[call-overload]
-        return th.from_numpy(solution).to(self._dtype)
-
-
-def _halve_repeatedly(points: np.ndarray, n_levels: int) -> np.ndarray:
-    """
-    Cells of equal size: halve every cell at the median of its widest dimension, level after level.
-
-    :param points: (n, d)
-    :param n_levels: how often to halve
-    :return: the cell of each point, 0 … 2^n_levels − 1, (n,)
-    """
-    cells = [np.arange(len(points))]
-    for _ in range(n_levels):
-        halves = []
-        for members in cells:
-            widest = np.argmax(np.ptp(points[members], axis=0))
-            order = members[np.argsort(points[members, widest], kind="stable")]
-            halves += np.array_split(order, 2)
-        cells = halves
-    labels = np.empty(len(points), dtype=np.int64)
-    for number, members in enumerate(cells):
-        labels[members] = number
-    return labels
+        return th.from_numpy(solution).to(x.dtype)

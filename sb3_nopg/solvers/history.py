@@ -31,10 +31,11 @@ class SolutionHistory:
         """
         self._values.append(value)
 
-    def guess(self, operator: LinearMap, rhs: th.Tensor) -> th.Tensor | None:
+    def guess(self, operator: LinearMap, rhs: th.Tensor, in_single_precision: bool = False) -> th.Tensor | None:
         """
         :param operator: x ↦ A x of the next system
         :param rhs: its right-hand side, (n,)
+        :param in_single_precision: whether the operator takes float32 too, which is good enough for the changes' images
         :return: (n,), None where there is no past
         """
         if not self._values:
@@ -43,11 +44,12 @@ class SolutionHistory:
         if len(self._values) == 1:
             return latest
         changes = th.stack([latest - value for value in list(self._values)[:-1]])  # (h, n)
-        images = th.stack([operator(change) for change in changes])
+        images = th.stack([operator(change) for change in (changes.float() if in_single_precision else changes)]).to(rhs.dtype)
         # Scaled to unit length, with a little ridge: changes may be nearly parallel, or zero once training has converged.
         lengths = th.linalg.vector_norm(images, dim=1).clamp_min(th.finfo(rhs.dtype).tiny)
         images = images / lengths[:, None]
         gram = images @ images.T
         gram.diagonal().add_(1e-10 if rhs.dtype == th.float64 else 1e-5)
-        combination = th.linalg.solve(gram, images @ (rhs - operator(latest))) / lengths
+        # Without the look at whether it succeeded, which a GPU would stop for: the ridge makes sure of it.
+        combination = th.linalg.solve_ex(gram, images @ (rhs - operator(latest))).result / lengths
         return latest + combination @ changes

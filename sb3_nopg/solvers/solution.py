@@ -29,5 +29,17 @@ def relative_residual(residual: th.Tensor, rhs: th.Tensor) -> float:
     :param rhs: b, (n,)
     :return: ‖b − A x‖ / ‖b‖, infinite where x is not finite
     """
-    relative = float(th.linalg.vector_norm(residual)) / float(th.linalg.vector_norm(rhs))
+    residual_norm, rhs_norm = read(th.linalg.vector_norm(residual), th.linalg.vector_norm(rhs))
+    relative = residual_norm / rhs_norm
     return relative if relative == relative else float("inf")
+
+
+def read(*numbers: "float | th.Tensor") -> list[float]:
+    """
+    Bring numbers from the device, all at once: a GPU stops each time until the number asked for is known.
+
+    :param numbers: tensors without dimensions, all on one device, or plain numbers
+    """
+    if isinstance(numbers[0], th.Tensor) and numbers[0].is_cuda:
+        return th.stack([th.as_tensor(number) for number in numbers]).tolist()
+    return [float(number) for number in numbers]

@@ -1,0 +1,233 @@
+"""The data that a model learns from: attached, held out in part, and turned into a Bellman equation when it is needed."""
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+
+from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
+from sb3_nopg.bellman import BellmanProblem, WarmStart
+from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces
+from sb3_nopg.checkpoint import ResumableAlgorithm
+from sb3_nopg.checks import check_states
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.distributed import check_same_everywhere
+from sb3_nopg.errors import InputError
+from sb3_nopg.memory import available_memory, check_memory, size_of
+from sb3_nopg.neighbors import NeighborCount
+from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
+from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.preparation import build_problem, find_initial_states, split_off
+from sb3_nopg.reporting import announce_thin_support
+
+BandwidthChoice = str | float | list[float] | np.ndarray
+
+
+class LearnsFromData(ResumableAlgorithm):
+    """An algorithm with a fixed data set, and all that follows from the data alone."""
+
+    if TYPE_CHECKING:
+        policy: NOPGPolicy
+        observation_space: spaces.Box
+        action_space: spaces.Box
+        variant: str
+        state_bandwidth: BandwidthChoice
+        action_bandwidth: BandwidthChoice
+        next_state_bandwidth: BandwidthChoice
+        state_bandwidth_factor: float | list[float] | np.ndarray
+        action_bandwidth_factor: float | list[float] | np.ndarray
+        next_state_bandwidth_factor: float | list[float] | np.ndarray
+        n_neighbors: NeighborCount
+        truncation_tolerance: float
+        keep_largest: int | None
+        kl_bound: float | None
+        weights: str
+        pessimism: float
+        precision: str
+        n_action_samples: int
+        n_next_state_samples: int
+        normalize_observations: bool
+        held_out: float | TransitionDataset | None
+        keep: str
+        bandwidths: Bandwidths | None
+        held_out_data: TransitionDataset | None
+        _training_data: TransitionDataset | None
+        _problem: BellmanProblem | None
+        _held_out_problem: BellmanProblem | None
+        _noise: th.Tensor | None
+        _noise_seed: int
+        _noise_epoch: int
+
+        def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
+        def return_on(self, problem: BellmanProblem) -> float: ...
+
+    def set_dataset(self, dataset: TransitionDataset) -> None:
+        """
+        Attach data to learn from, in place of any attached before. The policy keeps its parameters and its normalisation.
+
+        :param dataset: must fit the model's spaces; if it does not, the model stays as it was
+        """
+        check_dataset(dataset)
+        check_fits_spaces(dataset, self.observation_space, self.action_space)
+        if self.initial_states is not None:
+            check_states("initial_states", self.initial_states, dataset.observation_dim)
+        elif dataset.episode_starts is None and (self.env is None or isinstance(self.env, OfflineVecEnv)):
+            raise InputError(
+                "initial_states",
+                "neither given nor told by the data",
+                "Pass initial_states=..., or a data set with episode_ids",
+            )
+        training_data, held_out_data = split_off(dataset, self.held_out)
+        bandwidths = self._bandwidths_for(training_data)
+        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
+            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
+        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
+        if self.normalize_observations:
+            self.policy.fit_normalization(dataset.observations)
+        self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
+        self._training_data, self.held_out_data = training_data, held_out_data
+        self._problem, self._held_out_problem, self._start_states = None, None, None
+        self.forget_solutions()
+        if self.env is None:
+            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
+
+    def _bandwidths_for(self, dataset: TransitionDataset) -> Bandwidths:
+        episode_ids, starts = dataset.episode_ids, dataset.episode_starts
+        if episode_ids is None and starts is not None and dataset.synthetic is None:
+            # Time limits tell the episodes too.
+            episode_ids = np.searchsorted(starts, np.arange(len(dataset)), side="right")
+        return select_bandwidths(
+            dataset.observations,
+            dataset.actions,
+            dataset.next_observations,
+            state=self.state_bandwidth,
+            action=self.action_bandwidth,
+            next_state=self.next_state_bandwidth,
+            state_factor=self.state_bandwidth_factor,
+            action_factor=self.action_bandwidth_factor,
+            next_state_factor=self.next_state_bandwidth_factor,
+            rewards=dataset.rewards,
+            terminals=dataset.terminals,
+            episode_ids=episode_ids,
+        )
+
+    def prepared_problem(self) -> BellmanProblem:
+        """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
+        if self._problem is None:
+            first = self._start_states is None
+            self._problem = self._prepare()
+            if first:
+                # Once for each data set.
+                announce_thin_support(self._problem, self._policy_actions(self._problem).detach())
+        return self._problem
+
+    def _prepare(self) -> BellmanProblem:
+        if self.dataset is None or self.bandwidths is None:
+            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+        check_same_everywhere(self)
+        if self._start_states is None:
+            dataset = self.dataset
+            self._start_states = self.processes.from_main(
+                lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
+            )
+        generator = self._noise_generator()
+        assert self._training_data is not None
+        problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
+        self._noise = self._training_noise_for(problem, generator)
+        return problem
+
+    def _problem_on(
+        self, dataset: TransitionDataset, bandwidths: Bandwidths, start_states: np.ndarray, generator: th.Generator
+    ) -> BellmanProblem:
+        check_memory(size_of(self, dataset, len(start_states)), available_memory(self.device))
+        dtype, next_state_noise = getattr(th, self.precision), None
+        if self.n_next_state_samples > 1:
+            shape = (len(dataset), self.n_next_state_samples, dataset.observation_dim)
+            next_state_noise = th.randn(shape, generator=generator, dtype=dtype).to(self.device)
+        return build_problem(
+            dataset,
+            bandwidths,
+            start_states,
+            self.gamma,
+            next_state_noise,
+            dtype,
+            self.device,
+            self.processes,
+            n_neighbors=self.n_neighbors,
+            truncation_tolerance=self.truncation_tolerance,
+            keep_largest=self.keep_largest,
+            kl_bound=self.kl_bound,
+            local_linear=self.weights == "local_linear",
+            pessimism=self.pessimism,
+        )
+
+    def problem_on(self, dataset: TransitionDataset) -> BellmanProblem:
+        """
+        The Bellman equation on other data, from the same start states, with bandwidths by the same rules.
+
+        :param dataset: of as many dimensions; its actions may go beyond what the policy can do
+        """
+        check_dataset(dataset)
+        dims = (dataset.observation_dim, dataset.action_dim)
+        own = (self.observation_space.shape[0], self.action_space.shape[0])
+        if dims != own:
+            raise InputError("dataset", f"{dims} state and action dimensions where the model has {own}", "Give fitting data")
+        self.prepared_problem()
+        assert self._start_states is not None
+        # The same draws at all times, because returns on these data are compared.
+        generator = th.Generator().manual_seed(self._noise_seed)
+        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, generator)
+
+    def held_out_return(self) -> float:
+        """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
+        problem = self.held_out_problem()
+        if problem is None:
+            raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
+        return self.return_on(problem)
+
+    def held_out_problem(self) -> BellmanProblem | None:
+        """The Bellman equation on the held-out data; prepared at the first call."""
+        if self._held_out_problem is None and self.held_out_data is not None:
+            self._held_out_problem = self.problem_on(self.held_out_data)
+        return self._held_out_problem
+
+    def forget_solutions(self) -> None:
+        """Start the next solve from nothing, for a policy unlike the last one."""
+        self._warm_start = WarmStart()
+
+    @property
+    def noise_seed(self) -> int:
+        """What draws of actions, next states and restarts follow from."""
+        return self._noise_seed
+
+    def _noise_generator(self) -> th.Generator:
+        # On the CPU, whatever the device: every device gets the same draws.
+        return th.Generator().manual_seed(self._noise_seed + self._noise_epoch)
+
+    def _draw_action_noise(self, n_queries: int, generator: th.Generator) -> th.Tensor | None:
+        if self.variant == "D":
+            return None
+        shape = (n_queries, self.n_action_samples, self.action_space.shape[0])
+        return th.randn(shape, generator=generator, dtype=getattr(th, self.precision)).to(self.device)
+
+    def _training_noise_for(self, problem: BellmanProblem, generator: th.Generator) -> th.Tensor | None:
+        # Each process draws the noise of all, so that it does not matter how many there are.
+        noise = self._draw_action_noise(problem.n_queries, generator)
+        return None if noise is None else problem.own_queries(noise)
+
+    def action_noise_for(self, n_queries: int) -> th.Tensor | None:
+        """Draws for states that are not training's own, the same for every state; None for a deterministic policy."""
+        noise = self._draw_action_noise(1, self._noise_generator())
+        return None if noise is None else noise.expand(n_queries, -1, -1)
+
+    @property
+    def training_noise(self) -> th.Tensor | None:
+        """Draws for the policy's actions at the queries of :meth:`prepared_problem`, (m, a, d_a)."""
+        return self._noise
+
+
+def check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, TransitionDataset):
+        raise InputError("dataset", f"a {type(dataset).__name__} is given", "Build a sb3_nopg.TransitionDataset from it")

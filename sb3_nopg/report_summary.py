@@ -1,0 +1,151 @@
+"""What a report says, as figures: for programs, and for a rig that must not fly a policy on another one's report."""
+
+import dataclasses
+import json
+import pathlib
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from sb3_nopg.errors import InputError
+from sb3_nopg.report_bounds import BiasBounds
+from sb3_nopg.report_limits import LimitFinding
+from sb3_nopg.report_portraits import DimensionRange
+from sb3_nopg.report_support import SupportFigures
+from sb3_nopg.report_verdict import Returns
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """
+    :param transitions: that the model learned from
+    :param synthetic: of these, made by a model and never recorded
+    :param episodes: recorded; None where the data knows none
+    :param ends: transitions with which the task ended
+    :param held_out: transitions that were held out; None without any
+    :param fingerprint: of the transitions
+    """
+
+    transitions: int
+    synthetic: int
+    episodes: int | None
+    ends: int
+    held_out: int | None
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """
+    :param kernel: ``"state"``, ``"action"`` or ``"next state"``
+    :param name: of the dimension
+    :param unit: ``""`` where unknown
+    :param width: standard deviation
+    :param in_deviations: the same in standard deviations of the data; None where the data are constant
+    """
+
+    kernel: str
+    name: str
+    unit: str
+    width: float
+    in_deviations: float | None
+
+
+@dataclass(frozen=True)
+class Start:
+    """
+    :param name: of a start that training tried
+    :param score: that it came to
+    """
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True)
+class ReportSummary:
+    """
+    :param verdict: ``"go"``, ``"care"`` or ``"no"``
+    :param reasons: what speaks against the policy, grave objections first
+    :param notes: worth knowing, although they change nothing
+    :param policy_digest: of the policy's numbers, the same as in its exported file
+    :param algorithm: what trained it
+    :param n_updates: how long
+    :param gamma: discount
+    :param returns: predicted
+    :param limits: that the user gave
+    :param support: behind the estimates
+    :param state_ranges: where the policy is predicted to be, and where the data are
+    :param bandwidths: of the kernels
+    :param bounds: on the systematic error
+    :param data: that all this rests on
+    :param starts: that training tried, the chosen one first; empty where there was but one
+    :param format_version: of the file
+    """
+
+    verdict: str
+    reasons: tuple[str, ...]
+    notes: tuple[str, ...]
+    policy_digest: str
+    algorithm: str
+    n_updates: int
+    gamma: float
+    returns: Returns
+    limits: tuple[LimitFinding, ...]
+    support: SupportFigures
+    state_ranges: tuple[DimensionRange, ...]
+    bandwidths: tuple[Bandwidth, ...]
+    bounds: BiasBounds
+    data: DataSummary
+    starts: tuple[Start, ...]
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> str:
+        """The same figures give the same text."""
+        return json.dumps(dataclasses.asdict(self), indent=2, allow_nan=False, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "ReportSummary":
+        """
+        :param text: from :meth:`to_json`
+        """
+        try:
+            content = json.loads(text)
+            if not isinstance(content, dict) or content.get("format_version") != FORMAT_VERSION:
+                raise ValueError(f"format_version is not {FORMAT_VERSION}")
+            return _build(cls, content)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError("report", f"not the figures of a report ({error})", "Make the report again") from error
+
+
+def summary_path(page: pathlib.Path) -> pathlib.Path:
+    """
+    Where a page's figures go: ``report.html`` has ``report.json``, ``first.html`` has ``first.report.json``. Never
+    ``first.json``, which is what ``nopg train`` calls the record of ``first.zip``.
+
+    :param page: of the report
+    """
+    return page.with_name(f"{page.stem}.json" if page.stem.endswith("report") else f"{page.stem}.report.json")
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """A record from what JSON made of it."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        missing = [name for name in hints if name not in value]
+        if missing:
+            raise KeyError(f"{kind.__name__} lacks {', '.join(missing)}")
+        return kind(**{name: _build(hint, value[name]) for name, hint in hints.items()})
+    if get_origin(kind) is tuple:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise TypeError(f"{value!r} is no list")
+        return tuple(_build(get_args(kind)[0], item) for item in value)
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    # JSON writes a whole float as it likes; bool is no number here.
+    accepted = tuple(option for option in options) + ((int,) if float in options else ())
+    if not isinstance(value, accepted) or isinstance(value, bool) != (bool in options):
+        raise TypeError(f"{value!r} is no {kind}")
+    return value

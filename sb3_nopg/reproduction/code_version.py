@@ -1,0 +1,72 @@
+"""Which code a result comes from: a name that changes when anything changes that a trial could have used."""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import pathlib
+from collections.abc import Iterator
+
+# Packages whose code counts. Versions of all others are written beside the results.
+_OURS = ("sb3_nopg", "nopg_envs")
+
+
+@functools.cache
+def code_version(module: str) -> str:
+    """
+    Of a module of ours and of all modules of ours that it imports, directly or not. Comments, docstrings and layout do not
+    count, nor does what is imported by a name made at run time. As the files are at the first call in this process.
+
+    :param module: its full name
+    :return: twelve hexadecimal digits
+    """
+    files = _files()
+    digest = hashlib.sha256(module.encode())
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in files:
+            continue
+        seen.add(name)
+        waiting += _imports(ast.parse(files[name].read_bytes()), name)
+    for name in sorted(seen):
+        digest.update(f"{name}\n{_meaning(ast.parse(files[name].read_bytes()))}\n".encode())
+    return digest.hexdigest()[:12]
+
+
+def _files() -> dict[str, pathlib.Path]:
+    """The file of each module of ours."""
+    files = {}
+    for package in _OURS:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        root = pathlib.Path(spec.origin).parent
+        for path in root.rglob("*.py"):
+            parts = (package, *path.relative_to(root).with_suffix("").parts)
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+def _imports(tree: ast.Module, own_name: str) -> Iterator[str]:
+    """Names of modules, and of what may be one, that a module imports; and its own packages', which run before it."""
+    names = [own_name]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    for name in names:
+        parts = name.split(".")
+        yield from (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+
+
+def _meaning(tree: ast.Module) -> str:
+    """A module without its docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+                node.body = node.body[1:]
+    return ast.dump(tree)

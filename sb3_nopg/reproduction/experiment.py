@@ -1,0 +1,34 @@
+"""What an experiment is: independent trials, and what is made of their results."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+Trial = dict[str, Any]
+"""Parameters of one trial: what JSON can hold, so that they can be hashed, written and sent to another machine."""
+
+Result = dict[str, Any]
+"""What a trial gave: what JSON can hold."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """
+    :param name: as on the command line, for example "pendulum-grid"
+    :param of_the_paper: where the paper shows it, for example "figure 2, left"
+    :param trials: ``trials(quick, n_seeds)`` gives the parameters of every trial; no two alike
+    :param run: one trial, from its parameters to its result. A function of a module, so that it can be sent to another
+        process; what it gives must depend on the parameters alone, never on what ran before in the same process.
+    :param summarize: ``summarize(results, folder, quick)`` draws the figures into ``folder`` (``<name>.png`` and others that
+        begin with the name) and returns the Markdown of what was found. ``results`` are (parameters, result) in the order of
+        ``trials``. Every trial is written as JSON and CSV without it.
+    :param d3rlpy_trials: like ``trials``, those to add where d3rlpy's algorithms are wanted too; None where it compares none
+    """
+
+    name: str
+    of_the_paper: str
+    trials: Callable[[bool, int], list[Trial]]
+    run: Callable[[Trial], Result]
+    summarize: Callable[[list[tuple[Trial, Result]], pathlib.Path, bool], str]
+    d3rlpy_trials: Callable[[bool, int], list[Trial]] | None = None

@@ -1,0 +1,178 @@
+"""
+Where trials run: here, in processes of this machine, or on a Dask cluster. Each gives outcomes in the order in which they are
+done, and survives the loss of a worker.
+"""
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from typing import Any
+
+import joblib  # type: ignore[import-untyped]
+import torch as th
+
+from sb3_nopg.datafiles.files import one_line
+from sb3_nopg.errors import InputError
+from sb3_nopg.reproduction.code_version import code_version
+from sb3_nopg.reproduction.experiment import Result, Trial
+
+Run = Callable[[Trial], Result]
+# A worker that was lost may have been killed by somebody, or by the trial itself, which would do it again.
+N_RETRIES = 2
+_CONNECTION_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What became of a trial.
+
+    :param index: of the trial
+    :param code: version of the code that ran it
+    :param seconds: what it took
+    :param result: None where it failed
+    :param failure: what happened, in full
+    """
+
+    index: int
+    code: str
+    seconds: float
+    result: Result | None = None
+    failure: str | None = None
+
+
+def run_one(run: Run, index: int, trial: Trial) -> Outcome:
+    """
+    One trial, on one thread: trials run beside each other, and results must not depend on how many cores there are.
+
+    :param run: of the experiment
+    :param index: of the trial
+    :param trial: its parameters
+    """
+    began, n_threads, code = time.perf_counter(), th.get_num_threads(), code_version(run.__module__)
+    th.set_num_threads(1)
+    try:
+        result = run(trial)
+        return Outcome(index, code, time.perf_counter() - began, result)
+    except Exception:
+        # Whatever it is, it must not take the other trials with it; the caller tells of it in the end.
+        return Outcome(index, code, time.perf_counter() - began, failure=traceback.format_exc())
+    finally:
+        th.set_num_threads(n_threads)
+
+
+def run_here(run: Run, trials: Sequence[Trial]) -> Iterator[Outcome]:
+    """
+    One after the other, in this process.
+
+    :param run: of the experiment
+    :param trials: parameters
+    """
+    for index, trial in enumerate(trials):
+        yield run_one(run, index, trial)
+
+
+def run_in_processes(run: Run, trials: Sequence[Trial], n_jobs: int) -> Iterator[Outcome]:
+    """
+    In processes of this machine. Where one is lost, the trials under way are run again after all others, each by itself, so
+    that it shows which one is to blame.
+
+    :param run: of the experiment
+    :param trials: parameters
+    :param n_jobs: processes
+    """
+    waiting, suspects = list(range(len(trials))), list[int]()
+    while waiting:
+        started: list[int] = []
+        try:
+            for outcome in _pool(run, trials, waiting, n_jobs, started):
+                started.remove(outcome.index)
+                waiting.remove(outcome.index)
+                yield outcome
+        except BrokenProcessPool:
+            suspects += started
+            waiting = [index for index in waiting if index not in started]
+    for index in suspects:
+        yield _run_alone(run, trials, index)
+
+
+def _pool(run: Run, trials: Sequence[Trial], indices: list[int], n_jobs: int, started: list[int]) -> Iterator[Outcome]:
+    """
+    :param indices: of the trials to run
+    :param started: gets those that were handed out, for the caller to strike off
+    """
+
+    def tasks() -> Iterator[Any]:
+        for index in list(indices):
+            started.append(index)
+            yield joblib.delayed(run_one)(run, index, trials[index])
+
+    # No more handed out than there are processes: what is handed out is lost with the pool.
+    settings: dict[str, Any] = {"pre_dispatch": "n_jobs", "batch_size": 1, "return_as": "generator_unordered"}
+    with joblib.parallel_config("loky", n_jobs=n_jobs, inner_max_num_threads=1):
+        yield from joblib.Parallel(**settings)(tasks())
+
+
+def _run_alone(run: Run, trials: Sequence[Trial], index: int) -> Outcome:
+    for _ in range(N_RETRIES):
+        try:
+            # Two, since joblib runs a single job in this process, which would then be lost.
+            return next(iter(_pool(run, trials, [index], 2, [])))
+        except BrokenProcessPool as error:
+            reason = one_line(error)
+    return _lost(run, index, reason)
+
+
+def _lost(run: Run, index: int, reason: str) -> Outcome:
+    failure = f"its worker was lost {N_RETRIES + 1} times, out of memory perhaps: {reason}"
+    return Outcome(index, code_version(run.__module__), 0.0, failure=failure)
+
+
+def run_on_cluster(run: Run, trials: Sequence[Trial], scheduler: str) -> Iterator[Outcome]:
+    """
+    On a Dask cluster, whose workers have this package installed. What a lost worker was at goes to another one.
+
+    :param run: of the experiment
+    :param trials: parameters
+    :param scheduler: its address, ``tcp://…``
+    """
+    try:
+        from distributed import Client, as_completed
+        from distributed.scheduler import KilledWorker
+    except ImportError as error:
+        raise InputError("--scheduler", f"dask.distributed is missing ({error})", 'pip install "sb3-nopg[cluster]"') from error
+    try:
+        client = Client(scheduler, timeout=_CONNECTION_TIMEOUT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "--scheduler", f"no Dask scheduler answers at {scheduler} ({one_line(error)})", "Start dask scheduler there"
+        ) from error
+    with client:
+
+        def submit(index: int) -> Any:
+            return client.submit(run_one, run, index, trials[index], pure=False)
+
+        indices = {submit(index): index for index in range(len(trials))}
+        # Fetched as soon as they are there: what a worker still holds is lost with it.
+        done = as_completed(list(indices), loop=client.loop, with_results=True, raise_errors=False)
+        losses = Counter[int]()
+        for future, outcome in done:
+            index = indices.pop(future)
+            if future.status == "finished":
+                yield outcome
+                continue
+            reason = future.exception()
+            if not isinstance(reason, KilledWorker):
+                raise InputError(
+                    "--scheduler", f"a worker cannot run the trial ({one_line(reason)})", "Install sb3-nopg there too"
+                ) from reason
+            losses[index] += 1
+            if losses[index] > N_RETRIES:
+                yield _lost(run, index, one_line(reason))
+            else:
+                again = submit(index)
+                indices[again] = index
+                done.add(again)

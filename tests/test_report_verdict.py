@@ -1,0 +1,141 @@
+"""Every rule of the verdict flips it, at the values that its constants name, and says why."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from documentation import REPOSITORY
+from sb3_nopg import report_verdict as rules
+from sb3_nopg.report_limits import LimitFinding
+from sb3_nopg.report_support import SupportFigures
+from sb3_nopg.report_verdict import Returns, judge
+
+RETURNS = Returns(
+    plain=80.0,
+    held_out=79.0,
+    held_out_source="given",
+    interval_low=75.0,
+    interval_high=85.0,
+    interval_level=0.95,
+    interval_source="the held-out data",
+    behaviour=20.0,
+    value_range=100.0,
+)
+SUPPORT = SupportFigures(
+    median_samples=10.0,
+    lowest_tenth_samples=3.0,
+    thin_share=0.01,
+    effective_samples=300.0,
+    effective_share=0.3,
+    truncation=0.01,
+    worst_states=(),
+)
+LIMIT = LimitFinding("abs(x)<0.35", 0.01, 0.02, 0.4, 5000.0, 100.0, True)
+
+
+def test_a_policy_that_nothing_speaks_against_may_go():
+    assert judge(RETURNS, SUPPORT, [LIMIT], 100) == ("go", ())
+    assert judge(RETURNS, SUPPORT, [], 100) == ("go", ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "word"),
+    [
+        ({"held_out": None}, "care", "held out"),
+        ({"held_out": 80.0 * (1 - rules.DROP_CARE) + 0.1}, "go", ""),
+        ({"held_out": 80.0 * (1 - rules.DROP_CARE) - 0.1}, "care", "flattery"),
+        ({"held_out": 80.0 * (1 - rules.DROP_NO) + 0.1}, "care", "flattery"),
+        ({"held_out": 80.0 * (1 - rules.DROP_NO) - 0.1}, "no", "flattery"),
+        # A held-out return above the plain one is no reason for doubt.
+        ({"held_out": 200.0}, "go", ""),
+        # Costs: the larger one is the return's size.
+        ({"plain": -100.0, "held_out": -105.0}, "go", ""),
+        ({"plain": -100.0, "held_out": -150.0}, "care", "-150"),
+        ({"plain": -100.0, "held_out": -300.0}, "no", "-300"),
+        # Next to nothing, compared with what returns can be.
+        ({"plain": 0.05, "held_out": 0.0, "interval_low": 0.0, "interval_high": 0.1}, "go", ""),
+        ({"interval_low": 40.0, "interval_high": 40.0 + 80.0 * rules.WIDE_CARE - 0.1}, "go", ""),
+        ({"interval_low": 40.0, "interval_high": 40.0 + 80.0 * rules.WIDE_CARE + 0.1}, "care", "episodes"),
+        ({"interval_low": None, "interval_high": None}, "go", ""),
+    ],
+)
+def test_returns(changes, verdict, word):
+    said, reasons = judge(replace(RETURNS, **changes), SUPPORT, [LIMIT], 100)
+    assert said == verdict
+    assert len(reasons) == (verdict != "go")
+    assert all(word in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("field", "care", "no", "word"),
+    [
+        ("thin_share", rules.THIN_CARE, rules.THIN_NO, "leaves the data"),
+        ("truncation", rules.TRUNCATION_CARE, rules.TRUNCATION_NO, "n_neighbors"),
+        ("effective_samples", rules.FEW_CARE, rules.FEW_NO, "rests on"),
+    ],
+)
+def test_support(field, care, no, word):
+    # Towards the bad side, which for samples is down.
+    worse = 0.99 if no < care else 1.01
+    for value, verdict in ((care / worse, "go"), (care * worse, "care"), (no / worse, "care"), (no * worse, "no")):
+        said, reasons = judge(RETURNS, replace(SUPPORT, **{field: value}), [LIMIT], 100)
+        assert said == verdict, value
+        assert len(reasons) == (verdict != "go")
+        assert all(word in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"probability": rules.EXIT_CARE - 0.01}, "go"),
+        ({"probability": rules.EXIT_CARE + 0.01}, "care"),
+        ({"probability": rules.EXIT_NO + 0.01}, "no"),
+        # The worse one of the two predictions counts.
+        ({"held_out_probability": rules.EXIT_CARE + 0.01}, "care"),
+        ({"held_out_probability": rules.EXIT_NO + 0.01}, "no"),
+        ({"held_out_probability": None}, "go"),
+        # Zero, because the data never shows how it is left.
+        ({"probability": 0.0, "held_out_probability": 0.0, "ever_left": False}, "care"),
+        # Pessimism's doing.
+        ({"probability": 0.2, "held_out_probability": 0.0, "ever_left": False}, "care"),
+        ({"probability": 0.6, "held_out_probability": 0.0, "ever_left": False}, "no"),
+    ],
+)
+def test_limits(changes, verdict):
+    said, reasons = judge(RETURNS, SUPPORT, [LIMIT, replace(LIMIT, formula="abs(y)<1", **changes)], 100)
+    assert said == verdict
+    assert len(reasons) == (verdict != "go")
+    assert all("abs(y)<1" in reason for reason in reasons)
+
+
+def test_a_policy_that_never_learned():
+    assert judge(RETURNS, SUPPORT, [], 0) == ("care", ("The policy was never trained.",))
+
+
+def test_the_worst_objection_decides_and_comes_first():
+    verdict, reasons = judge(replace(RETURNS, held_out=None), replace(SUPPORT, thin_share=0.9), [LIMIT], 100)
+    assert verdict == "no"
+    assert "leaves the data" in reasons[0]
+    assert "held out" in reasons[1]
+    assert len(reasons) == 2
+
+
+def test_the_returns_size_is_never_zero():
+    nothing = replace(RETURNS, plain=0.0, held_out=0.0, interval_low=0.0, interval_high=0.0, value_range=0.0)
+    assert nothing.drop == 0.0
+    assert judge(nothing, SUPPORT, [], 100)[0] == "go"
+
+
+def test_the_guide_names_the_values_of_the_rules():
+    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    rows = [line for line in guide.splitlines() if line.startswith("| ") and ("above 0" in line or "below 3" in line)]
+    constants = [
+        (rules.DROP_CARE, rules.DROP_NO),
+        (rules.WIDE_CARE,),
+        (rules.EXIT_CARE, rules.EXIT_NO),
+        (rules.THIN_CARE, rules.THIN_NO),
+        (rules.FEW_CARE, rules.FEW_NO),
+        (rules.TRUNCATION_CARE, rules.TRUNCATION_NO),
+    ]
+    assert [tuple(map(float, re.findall(r"(?:above|below) ([\d.]+)", row))) for row in rows] == constants

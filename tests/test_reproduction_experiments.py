@@ -1,0 +1,284 @@
+"""Each comparison of the paper at toy size: it runs from end to end, and its figure and its table show what the JSON has."""
+
+import csv
+import dataclasses
+import json
+import math
+
+import gymnasium as gym
+import matplotlib.image
+import numpy as np
+import pytest
+
+import nopg_envs
+from sb3_nopg import NOPG, InputError, TransitionDataset
+from sb3_nopg.baselines.kernel_value_iteration import KernelValueIteration
+from sb3_nopg.reproduction import load_experiment, methods, mountain_car_trials, pendulum_trials
+from sb3_nopg.reproduction.comparison import Comparison
+from sb3_nopg.reproduction.methods import nopg_model, total_reward
+from sb3_nopg.reproduction.report import mean_interval, new_figure, read_interval, read_markdown_tables, save_figure
+from sb3_nopg.reproduction.runner import reproduce
+
+NAMES = ("pendulum-grid", "pendulum-random", "cartpole-random", "mountain-car")
+
+
+def toy(trial):
+    """The same trial at a size that takes a moment."""
+    small = dict(trial)
+    if "levels" in small:
+        small["levels"] = [small["samples"] // 40, 4, 2]
+    elif "samples" in small:
+        small["samples"] = 40 + small["samples"] // 10
+    for name, value in {"updates": 2, "steps": 40, "every": 20, "evaluation_steps": 20}.items():
+        if name in small:
+            small[name] = value
+    return small
+
+
+def run_toy(name, folder, n_seeds=1, quick=True):
+    experiment = load_experiment(name)
+    small = dataclasses.replace(experiment, trials=lambda quick, n: [toy(trial) for trial in experiment.trials(quick, n)])
+    table = reproduce(small, folder, n_seeds=n_seeds, quick=quick)
+    return table, json.loads((folder / f"{name}.json").read_text())["trials"]
+
+
+def pixels(path):
+    return matplotlib.image.imread(path)[..., :3]
+
+
+def colours(image, low, high):
+    """How many colours that are no grey a part of an image has, in more than a few pixels."""
+    part = image[:, int(low * image.shape[1]) : int(high * image.shape[1])]
+    grey = np.ptp(part, axis=-1) < 0.15
+    _, counts = np.unique((part[~grey] * 8).round().astype(int), axis=0, return_counts=True)
+    return int((counts > 20).sum())
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def ran(request, tmp_path_factory, module_patch):
+    folder = tmp_path_factory.mktemp(request.param)
+    return request.param, folder, *run_toy(request.param, folder)
+
+
+@pytest.fixture(scope="module")
+def module_patch():
+    with pytest.MonkeyPatch.context() as patch:
+        # Episodes as short as the training.
+        patch.setattr(mountain_car_trials, "N_STEPS", 20)
+        patch.setattr(mountain_car_trials, "_N_EVALUATIONS", 2)
+        patch.setattr(pendulum_trials, "total_reward", lambda model, env: total_reward(model, env, n_steps=20))
+        yield patch
+
+
+def test_every_method_has_a_return(ran):
+    name, _, _, trials = ran
+    methods = {entry["trial"]["method"] for entry in trials}
+    assert {"NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL"} <= methods
+    if name.endswith("random"):
+        assert {"PWIS", "DDPG offline", "DDPG online", "behaviour"} <= methods
+    for entry in trials:
+        if entry["trial"]["method"] != "example":
+            assert math.isfinite(entry["result"]["return"]), entry["trial"]
+
+
+def test_the_table_says_what_the_numbers_are(ran):
+    name, folder, table, trials = ran
+    across = "demonstrations" if name == "mountain-car" else "samples"
+    systems = list(dict.fromkeys(entry["trial"].get("system") for entry in trials))
+    tables = read_markdown_tables(table)
+    assert len(tables) == 2 * len(systems)
+    for number, system in enumerate(systems):
+        means, seeds = tables[2 * number : 2 * number + 2]
+        checked = 0
+        for row in means:
+            for count in row.keys() - {"method"}:
+                values = [
+                    entry["result"]["return"]
+                    for entry in trials
+                    if entry["trial"].get("system") == system
+                    and entry["trial"]["method"] == row["method"]
+                    and entry["trial"].get(across) == int(count)
+                ]
+                if values:
+                    checked += 1
+                    assert read_interval(row[count])[0] == pytest.approx(np.mean(values), abs=0.5)
+        assert checked >= 8
+        assert len(seeds) >= checked
+    with (folder / f"{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(trials)
+    for row, entry in zip(rows, trials, strict=True):
+        assert row["method"] == entry["trial"]["method"]
+        if "return" in entry["result"]:
+            assert float(row["return"]) == entry["result"]["return"]
+
+
+def test_the_figure_shows_curves_and_says_that_it_is_quick(ran):
+    name, folder, _, _ = ran
+    image = pixels(folder / f"{name}.png")
+    # Curves of several methods in the panels, not only in the legend at the right.
+    assert colours(image, 0.0, 0.75 if name == "pendulum-grid" else 0.8) >= 3
+    dark_red = (np.abs(image - np.array([178, 34, 34]) / 255).max(axis=-1) < 0.1)[-40:]
+    assert dark_red.sum() > 50
+    if name == "mountain-car":
+        assert colours(image, 0.5, 0.85) >= 2
+
+
+def test_the_papers_numbers_stand_beside_ours(ran):
+    name, _, table, _ = ran
+    rows = {row["method"]: row for row in read_markdown_tables(table)[0]}
+    if name == "pendulum-grid":
+        assert (rows["NOPG-D in the paper"]["200"], rows["NOPG-D in the paper"]["450"]) == ("-3775", "-594")
+        assert (rows["NOPG-S in the paper"]["200"], rows["NOPG-S in the paper"]["450"]) == ("-3793", "-593")
+    elif name == "mountain-car":
+        assert (rows["NOPG-D in the paper"]["1"], rows["NOPG-D in the paper"]["2"]) == ("-274", "-101")
+        assert rows["human in the paper"]["2"] == "-434"
+    else:
+        assert "nothing to set beside ours" in table
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_full_and_quick_trials_are_different_and_all_sizes_are_there(name):
+    experiment = load_experiment(name)
+    full, quick = experiment.trials(False, 10), experiment.trials(True, 2)
+    assert len(full) > 5 * len(quick)
+    assert {trial["seed"] for trial in full} == set(range(10))
+    assert {trial["seed"] for trial in quick} == {0, 1}
+    texts = [json.dumps(trial, sort_keys=True) for trial in full + quick]
+    assert len(set(texts)) >= len(texts) - len([t for t in quick if "updates" not in t and "steps" not in t])
+    if name == "pendulum-grid":
+        assert {trial["samples"] for trial in full} == {200, 450, 800, 1250, 1800, 3200}
+        assert all(math.prod(trial["levels"]) == trial["samples"] for trial in full)
+    elif name == "mountain-car":
+        assert {trial["demonstrations"] for trial in full} >= {1, 2, 5, 10}
+    else:
+        assert {trial.get("samples") for trial in full} >= {100, 1000, 10_000}
+        assert {trial["method"] for trial in experiment.d3rlpy_trials(True, 1)} == {"IQL", "TD3+BC"}
+    if name == "cartpole-random":
+        assert {trial["system"] for trial in full} == {"identified rig", "data sheet"}
+
+
+def test_the_papers_settings_are_the_papers(module_patch):
+    task = pendulum_trials._task({"action_bandwidth_factor": 50.0, "n_action_samples": 15})
+    env = gym.make(pendulum_trials.ENV_ID)
+    data = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)
+    paper, own = (nopg_model(task, data, "S", settings, seed=0) for settings in ("paper", "defaults"))
+    plain = NOPG("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]], variant="S")
+    assert (paper.state_bandwidth, paper.weights, paper.pessimism) == ("cross_validation", "local_constant", 0.0)
+    assert (paper.action_bandwidth_factor, paper.n_action_samples, paper.value_iteration_start) == (50.0, 15, False)
+    assert (paper.gamma, paper.learning_rate, paper.policy.net_arch, paper.policy.max_std) == (0.97, 1e-2, [50], 0.5)
+    for name in ("state_bandwidth", "weights", "pessimism", "value_iteration_start", "n_action_samples"):
+        assert getattr(own, name) == getattr(plain, name)
+
+
+def test_d3rlpy_learns_in_its_own_environment(monkeypatch, tmp_path, module_patch):
+    called = []
+
+    class Still:
+        def predict(self, observation, deterministic=True):
+            return np.zeros(1, dtype=np.float32), None
+
+    def train(folder, dataset, algorithm, **settings):
+        called.append((folder, len(dataset), algorithm, settings))
+        return Still()
+
+    monkeypatch.setattr(methods, "train_d3rlpy", train)
+    monkeypatch.setenv("NOPG_D3RLPY_ENVIRONMENT", str(tmp_path))
+    trials = [trial for trial in load_experiment("pendulum-random").d3rlpy_trials(True, 1) if trial["samples"] == 100]
+    for trial in trials:
+        # Hanging still costs π² a step.
+        assert pendulum_trials.run_on_random_data(trial)["return"] == pytest.approx(-20 * math.pi**2, rel=1e-3)
+    settings = {"n_steps": 500, "gamma": 0.97, "seed": 0}
+    assert called == [(tmp_path, 100, "iql", settings), (tmp_path, 100, "td3_bc", settings)]
+
+
+def test_demonstrations_cost_one_a_step_and_are_drawn_by_seed():
+    one, same, other = (mountain_car_trials.demonstrations(2, seed) for seed in (0, 0, 1))
+    assert set(one.rewards.tolist()) == {-1.0}
+    assert len(one.episode_starts) == 2
+    np.testing.assert_array_equal(one.observations, same.observations)
+    assert one.observations.shape != other.observations.shape or not np.array_equal(one.observations, other.observations)
+    everything = mountain_car_trials.demonstrations(10, 0)
+    assert len(everything.episode_starts) == 10
+
+
+def test_curves_stand_under_the_steps_that_they_took(tmp_path):
+    comparison = Comparison("test", "samples", "samples", paper={}, notes=("A note.",))
+    seeds, curve = range(3), [[0, -9.0], [100, -50.0]]
+    results = [({"method": "offline", "samples": 100, "seed": n}, {"return": -100.0 - 10 * n}) for n in seeds]
+    results += [({"method": "online", "seed": n}, {"return": -n, "curve": [*curve, [200, -n]]}) for n in seeds]
+    results += [({"method": "constant", "seed": 0}, {"return": -7.0})]
+    text = comparison.summarize(results, tmp_path, quick=False)
+    rows = {row["method"]: row for row in read_markdown_tables(text)[0]}
+    assert rows["online"]["100"] == "-50 ± 0"
+    assert rows["constant"]["100"] == "-7"
+    mean, half_width = mean_interval([-100.0, -110.0, -120.0])
+    assert read_interval(rows["offline"]["100"]) == (round(mean), round(half_width))
+    assert "online after 200 steps: -1 ± 2" in text
+    assert "- A note." in text
+    assert "--quick" not in text
+
+
+def test_only_a_quick_figure_says_so(tmp_path):
+    for quick in (True, False):
+        figure = new_figure(4, 3)
+        figure.subplots().plot([0, 1], [0, 1])
+        save_figure(figure, tmp_path / f"{quick}.png", quick)
+    red = [(np.ptp(pixels(tmp_path / f"{quick}.png")[-30:], axis=-1) > 0.3).sum() for quick in (True, False)]
+    assert red[0] > 50 > red[1]
+
+
+# Kernel value iteration.
+
+
+def line_world(n=60):
+    """A point on a line that an action pushes; the reward is best at zero."""
+    rng = np.random.default_rng(0)
+    position, push = rng.uniform(-1, 1, (n, 1)), rng.choice([-1.0, 1.0], (n, 1))
+    return TransitionDataset(
+        observations=position,
+        actions=push,
+        rewards=-np.abs(position[:, 0]),
+        next_observations=np.clip(position + 0.2 * push, -1, 1),
+        terminals=np.zeros(n, dtype=bool),
+        action_space=gym.spaces.Box(-1.0, 1.0, (1,)),
+    )
+
+
+KERNELS = {"state_bandwidth": 0.1, "action_bandwidth": 0.3, "next_state_bandwidth": 0.1, "pessimism": 0.0}
+PLAIN = {**KERNELS, "weights": "local_constant", "n_neighbors": None}
+
+
+def test_kernel_value_iteration_is_the_fixed_point_of_the_greedy_equation():
+    data, gamma, candidates = line_world(), 0.9, np.array([[-1.0], [0.0], [1.0]])
+    model = KernelValueIteration(data, gamma=gamma, initial_states=[[0.5]], candidates=candidates, **PLAIN)
+
+    def weights(states):
+        by_state = np.exp(-0.5 * ((states[:, None] - data.observations[None]) / 0.1).sum(axis=-1) ** 2)
+        by_action = np.exp(-0.5 * ((candidates[:, None] - data.actions[None]) / 0.3).sum(axis=-1) ** 2)
+        product = by_state[:, None, :] * by_action[None]
+        return product / product.sum(axis=-1, keepdims=True)
+
+    q_values = np.zeros(len(data))
+    for _ in range(500):
+        q_values = data.rewards + gamma * (weights(data.next_observations) @ q_values).max(axis=1)
+    np.testing.assert_allclose(model.q_values, q_values, atol=1e-4)
+    states = np.linspace(-0.9, 0.9, 7)[:, None]
+    np.testing.assert_allclose(model.action_values(states), weights(states) @ q_values, atol=1e-4)
+    assert model.estimated_return == pytest.approx((weights(np.array([[0.5]])) @ q_values).max(), abs=1e-4)
+
+
+def test_kernel_value_iteration_acts_greedily_at_any_state():
+    model = KernelValueIteration(line_world(), gamma=0.9, initial_states=[[0.5]], **PLAIN)
+    assert model.predict(np.array([0.8], dtype=np.float32))[0].shape == (1,)
+    actions, state = model.predict(np.array([[0.8], [-0.8]]), deterministic=True)
+    assert state is None
+    assert actions.dtype == np.float32
+    assert actions[0, 0] < 0 < actions[1, 0]
+    assert len(model.candidates) == 9
+
+
+@pytest.mark.parametrize("candidates", [[[2.0]], [1.0], np.zeros((0, 1)), [[0.0, 0.0]]])
+def test_kernel_value_iteration_refuses_other_actions(candidates):
+    with pytest.raises(InputError, match="candidates"):
+        KernelValueIteration(line_world(), gamma=0.9, initial_states=[[0.5]], candidates=candidates, **PLAIN)
