@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint type format bench docs clean
+.PHONY: help demo test coverage lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    record a simulated cart-pole, learn to balance it, and run the policy on it"
-	@echo "make test    run the tests"
+	@echo "make test    run the tests, on all cores"
+	@echo "make coverage"
+	@echo "             the same one after the other, and which lines they reach"
 	@echo "make lint    check style and the import contracts"
 	@echo "make type    check types"
 	@echo "make format  format the code"
@@ -23,6 +25,10 @@ demo: .venv/installed
 	$(BIN)/nopg demo
 
 test: .venv/installed
+	$(BIN)/pytest -m "not real_time" --numprocesses auto --dist loadfile
+	$(BIN)/pytest -m real_time
+
+coverage: .venv/installed
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --skip-covered
 
@@ -43,6 +49,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/bandwidth_time.py
 	$(BIN)/python benchmarks/env_speed.py
 	$(BIN)/python benchmarks/control_loop.py
+	$(BIN)/python benchmarks/robustness.py
 	$(BIN)/nopg reproduce pendulum-grid -o benchmarks/results
 
 docs: .venv/installed

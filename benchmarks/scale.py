@@ -32,64 +32,13 @@ from sb3_nopg.bellman import BellmanProblem, return_derivative, solve_bellman
 from sb3_nopg.distributed import process_group
 from sb3_nopg.memory import size_of
 from sb3_nopg.neighbors import find_neighbors
+from scale_problem import GAMMA, N_NEIGHBORS, fitting_bandwidth, our_model, random_cartpole
 
-GAMMA, SEED, N_NEIGHBORS = 0.99, 0, 64
 STAGES = ("policy", "weights", "solve", "gradient", "step")
 SIZES = {
     "cpu": (1_000, 3_162, 10_000, 31_623, 100_000),
     "cuda": (1_000, 10_000, 100_000, 1_000_000, 5_000_000),
 }
-
-
-def random_cartpole(n: int) -> dict[str, np.ndarray]:
-    """Position, cosine and sine of the angle, two speeds; force. One step of a tenth of a second's fifth."""
-    rng = np.random.default_rng(SEED)
-    x, theta, speed, spin = (rng.uniform(-high, high, n) for high in (1.0, np.pi, 2.0, 8.0))
-    force = rng.uniform(-1, 1, n)
-    spin_next = np.clip(spin + 0.02 * (15 * np.sin(theta) - 10 * force * np.cos(theta)), -8, 8)
-    speed_next = np.clip(speed + 0.02 * 10 * force, -2, 2)
-    theta_next, x_next = theta + 0.02 * spin_next, np.clip(x + 0.02 * speed_next, -1, 1)
-    return {
-        "observations": np.column_stack([x, np.cos(theta), np.sin(theta), speed, spin]),
-        "actions": force[:, None],
-        "rewards": np.cos(theta) - 0.1 * x**2,
-        "next_observations": np.column_stack([x_next, np.cos(theta_next), np.sin(theta_next), speed_next, spin_next]),
-        "terminals": np.zeros(n, dtype=bool),
-    }
-
-
-def fitting_bandwidth(observations: np.ndarray, device: str, n_neighbors: int = N_NEIGHBORS) -> np.ndarray:
-    """For which the neighbours at hand hold most of a state's kernel mass: the last one lies at 3.5 bandwidths."""
-    samples, spread = th.tensor(observations, device=device), th.tensor(observations.std(axis=0), device=device)
-    lists = find_neighbors(samples[:512], samples, spread, min(n_neighbors, len(samples)))
-    farthest = (-2.0 * lists.log_state_kernel[:, -1]).sqrt().median()
-    return (spread * farthest / 3.5).cpu().numpy()
-
-
-def our_model(n: int, device: str, bandwidth: np.ndarray | None = None, **arguments: Any) -> NOPG:
-    data = random_cartpole(n)
-    bandwidth = fitting_bandwidth(data["observations"], device) if bandwidth is None else bandwidth
-    settings = {
-        "n_neighbors": N_NEIGHBORS,
-        "weights": "local_constant",
-        "pessimism": 0.0,
-        "value_iteration_start": False,
-        **arguments,
-    }
-    return NOPG(
-        "MlpPolicy",
-        None,
-        gamma=GAMMA,
-        seed=SEED,
-        device=device,
-        dataset=TransitionDataset(**data),
-        initial_states=[[0.0, -1.0, 0.0, 0.0, 0.0]],
-        variant="D",
-        state_bandwidth=bandwidth,
-        next_state_bandwidth=bandwidth,
-        action_bandwidth=0.5,
-        **settings,
-    )
 
 
 def wait(device: str) -> None:
@@ -217,10 +166,12 @@ def _dataset(model: NOPG) -> TransitionDataset:
 
 def _show(row: dict[str, Any]) -> None:
     stages = " ".join(f"{stage} {1e3 * seconds:.2f}" for stage, seconds in row["stages"].items())
+    update_ms, processor_ms = (1e3 * row[name] for name in ("update_seconds", "update_processor_seconds"))
     print(
         f"{row['device']} n={row['n']} {row['weights']} κ={row['pessimism']} lists {row['neighbor_seconds']:.2f} s, "
-        f"update {1e3 * row['update_seconds']:.2f} ms, {1e3 * row['update_processor_seconds']:.2f} ms of processor ({stages}), iterations {row['q_iterations']:.1f} and "
-        f"{row['visitation_iterations']:.1f}, left out {row['truncation_error']:.1e}, {row['peak_bytes'] / 1e6:.0f} MB "
+        f"update {update_ms:.2f} ms, {processor_ms:.2f} ms of processor ({stages}), "
+        f"iterations {row['q_iterations']:.1f} and {row['visitation_iterations']:.1f}, "
+        f"left out {row['truncation_error']:.1e}, {row['peak_bytes'] / 1e6:.0f} MB "
         f"(stated {row['estimated_bytes'] / 1e6:.0f}), "
         + ", ".join(f"{name} {value:.3g}" for name, value in row.items() if "product" in name),
         flush=True,

@@ -33,6 +33,7 @@ _WORKING_BYTES = {"cpu": 2**26, "cuda": 6 * 2**30}
 # Where "auto" begins: what it needs beyond that it finds out later, and it stops by itself.
 _AUTO_STARTS_AT = 32
 _SINGLE_COPIES_FROM = 2**20
+_CONTAINER = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -177,9 +178,8 @@ def _free_memory() -> int | None:
 
 
 def _free_in_container() -> int | None:
-    folder = Path("/sys/fs/cgroup")
     try:
-        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limit, used = ((_CONTAINER / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:
         return None
     return None if limit == "max" else max(0, int(limit) - int(used))

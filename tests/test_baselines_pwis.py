@@ -10,6 +10,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from nopg_envs.lqr import LQREnv
 from sb3_nopg import InputError, SolverError, TransitionDataset
 from sb3_nopg.baselines import PWIS, BestEvaluation, linear_gaussian_behavior, mixture_behavior
+from sb3_nopg.baselines.densities import gaussian_log_density
 from sb3_nopg.baselines.pwis import importance_weights
 from sb3_nopg.policies import DeterministicMlpPolicy
 
@@ -337,3 +338,12 @@ def test_the_number_of_updates_is_checked():
     data = random_episodes(0)
     with pytest.raises(InputError, match="n_updates"):
         PWIS("LinearPolicy", data, np.zeros(len(data))).learn(1.5)
+
+
+def test_far_bounds_give_finite_gradients():
+    mean = th.zeros(3, dtype=th.float64, requires_grad=True)
+    bounds = th.tensor(-1e12, dtype=th.float64), th.tensor(1e12, dtype=th.float64)
+    values, std = th.tensor([0.5, -0.5, 2.0], dtype=th.float64), th.full((3,), 0.01, dtype=th.float64)
+    gaussian_log_density(values, mean, std, bounds).sum().backward()
+    assert mean.grad is not None
+    np.testing.assert_allclose(mean.grad, values / 0.01**2)

@@ -62,6 +62,8 @@ import tty
 
 from nopg_robot.virtual_rig.serial_board import VirtualSerialBoard
 
+pytestmark = pytest.mark.real_time
+
 CONTROL_PERIOD_S = 0.02
 # Stated allowance for a loaded computer.
 LOAD_S = 0.1

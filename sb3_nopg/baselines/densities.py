@@ -56,5 +56,7 @@ def gaussian_log_density(
     low, high = bounds
     slack = 1e-6 * (high - low)
     below, above = values <= low + slack, values >= high - slack
-    tail = th.special.log_ndtr(th.where(below, (low - mean) / std, (mean - high) / std))
+    # Far tails are looked at on a bound only: torch's derivative of them overflows.
+    distance = th.where(below, (low - mean) / std, th.where(above, (mean - high) / std, th.zeros_like(standard)))
+    tail = th.special.log_ndtr(distance)
     return th.where(below | above, tail, inside)

@@ -28,8 +28,10 @@ from sb3_nopg.transition import TransitionMatrix
 _MAX_CELLS = {"cpu": 8192, "gpu": 4096}
 # Up to so many cells a product with the dense inverse is quicker than a solve with sparse factors; on a GPU, always.
 _MAX_DENSE_CELLS = {"cpu": 256, "gpu": 4096}
-# Factors of a matrix with more entries a row than this fill up: fewer, larger cells serve better then.
+# Factors of a matrix with more entries a row than this fill up: fewer, larger cells and a dense inverse serve better then, of
+# so many samples a cell that its product takes a small part of the time that one with the fine matrix does.
 _MAX_ENTRIES_A_ROW = 32
+_MAX_DENSE_CELLS_IF_FULL, _SAMPLES_A_DENSE_CELL = 2048, 24
 # Policies change little from one update to the next: a model this many updates old still serves.
 _UPDATES_BETWEEN_REFRESHES = 20
 # A trial costs as much as some updates do, and its verdict holds for longer than a model.
@@ -76,7 +78,11 @@ class CoarseModel:
         if self._n_cells <= _MAX_DENSE_CELLS[self._kind]:
             self._inverse = _DenseInverse(transition.aggregate(self._cell, self._n_cells) / self._size[:, None], gamma)
         else:
-            self._inverse = _SparseFactors(self._sparse_aggregate(transition), self._size, gamma)
+            coarse = self._sparse_aggregate(transition)
+            if _fills_up(coarse):
+                self._inverse = _DenseInverse(th.from_numpy(coarse.toarray()).to(self._size) / self._size[:, None], gamma)
+            else:
+                self._inverse = _SparseFactors(coarse, self._size, gamma)
         self._age = 0
 
         def operator(x: th.Tensor) -> th.Tensor:
@@ -92,9 +98,10 @@ class CoarseModel:
         return bicgstab(operator, rhs, self.precondition, None, _TRIAL_TOLERANCE, budget).residual <= _TRIAL_TOLERANCE
 
     def _sparse_aggregate(self, transition: TransitionMatrix) -> csc_array:
+        few_enough = max(512, min(_MAX_DENSE_CELLS_IF_FULL, len(self._cell) // _SAMPLES_A_DENSE_CELL))
         while True:
             coarse = transition.aggregate_sparse(self._cell, self._n_cells)
-            if coarse.nnz <= _MAX_ENTRIES_A_ROW * self._n_cells or self._n_cells <= 512:
+            if not _fills_up(coarse) or self._n_cells <= few_enough:
                 return coarse
             self._merge_halves()
 
@@ -220,3 +227,7 @@ class _SparseFactors:
         # SciPy's type stubs do not know the second argument.
         solution = self._factors.solve(x.double().numpy(), transposition)  # type: ignore[call-overload]
         return th.from_numpy(solution).to(x.dtype)
+
+
+def _fills_up(coarse: csc_array) -> bool:
+    return coarse.nnz > _MAX_ENTRIES_A_ROW * coarse.shape[0]
