@@ -50,7 +50,6 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/env_speed.py
 	$(BIN)/python benchmarks/control_loop.py
 	$(BIN)/python benchmarks/robustness.py
-	$(BIN)/nopg reproduce pendulum-grid -o benchmarks/results
 
 docs: .venv/installed
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from sb3_nopg.neighbors import find_neighbors
 from scale_problem import GAMMA, N_NEIGHBORS, fitting_bandwidth, our_model, random_cartpole
 
 STAGES = ("policy", "weights", "solve", "gradient", "step")
+RANK_FIGURES = ("update_seconds", "preparation_seconds")
 SIZES = {
     "cpu": (1_000, 3_162, 10_000, 31_623, 100_000),
     "cuda": (1_000, 10_000, 100_000, 1_000_000, 5_000_000),
@@ -190,10 +191,15 @@ def _peak_memory(device: str) -> int:
 
 def _measure_apart(n: int, device: str, bandwidth: float, threads: int, arguments: dict[str, Any]) -> dict[str, Any]:
     th.set_num_threads(threads)
+    # What a first run loads and never gives back is not what a size costs.
+    warm_up = our_model(300, device, n_neighbors=16, weights=arguments["weights"])
+    warm_up._setup_learn(1)
+    warm_up.train(2)
     return measure(n, device, bandwidth, **arguments)
 
 
-def updates(device: str, sizes: tuple[int, ...], threads: int) -> dict[str, Any]:
+def updates(device: str, sizes: tuple[int, ...], threads: int) -> Iterator[dict[str, Any]]:
+    """What is measured so far, after each case."""
     bandwidth = copy_bandwidth(device)
     print(f"{device}: copies at {bandwidth / 1e9:.1f} GB/s, {threads} threads", flush=True)
     rows = []
@@ -205,14 +211,14 @@ def updates(device: str, sizes: tuple[int, ...], threads: int) -> dict[str, Any]
         if device == "cuda":
             rows.append(measure(n, device, bandwidth, **arguments))
             th.cuda.empty_cache()
-            continue
-        # A process for each size, whose peak of memory is then that size's own.
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            rows.append(pool.apply(_measure_apart, (n, device, bandwidth, threads, arguments)))
-    return {"updates": {device: {"copy_bandwidth": bandwidth, "threads": threads, "rows": rows}}}
+        else:
+            # A process for each size, whose peak of memory is then that size's own.
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                rows.append(pool.apply(_measure_apart, (n, device, bandwidth, threads, arguments)))
+        yield {"updates": {device: {"copy_bandwidth": bandwidth, "threads": threads, "rows": rows}}}
 
 
-def accuracy(device: str, sizes: tuple[int, ...]) -> dict[str, Any]:
+def accuracy(device: str, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     """Ĵ, values and gradient with 64 neighbours beside all of them, or 512 where all do not fit."""
     rows = []
     for n in sizes:
@@ -228,7 +234,7 @@ def accuracy(device: str, sizes: tuple[int, ...]) -> dict[str, Any]:
                 row[f"{name}_error"] = float((mine - theirs).norm() / theirs.norm())
             rows.append(row)
             print(row, flush=True)
-    return {"accuracy": rows}
+            yield {"accuracy": rows}
 
 
 def _answers(model: NOPG) -> dict[str, th.Tensor]:
@@ -244,7 +250,7 @@ def _answers(model: NOPG) -> dict[str, th.Tensor]:
     return {"return": th.tensor([solution.estimated_return]), "values": solution.q_values, "gradient": gradient}
 
 
-def ranks(n: int) -> dict[str, Any]:
+def ranks(n: int) -> Iterator[dict[str, Any]]:
     """One, two and four processes of one thread each, exchanging by gloo."""
     rows = []
     for n_ranks in (1, 2, 4):
@@ -253,12 +259,13 @@ def ranks(n: int) -> dict[str, Any]:
             launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}", __file__]
             command = [sys.executable, *launch, "rank", "--sizes", str(n), "--output", str(output)]
             subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-            rows.append({"n": n, "ranks": n_ranks, **json.loads(output.read_text())})
+            figures = json.loads(output.read_text())
+            rows.append({"n": n, "ranks": n_ranks, **{name: figures[name] for name in RANK_FIGURES}})
         print(rows[-1], flush=True)
-    return {"ranks": rows}
+        yield {"ranks": rows}
 
 
-def rank(n: int) -> dict[str, Any]:
+def rank(n: int) -> Iterator[dict[str, Any]]:
     """What each process of :func:`ranks` does."""
     with process_group(timeout_s=300):
         model = our_model(n, "cpu", distributed=True)
@@ -266,7 +273,8 @@ def rank(n: int) -> dict[str, Any]:
         model._setup_learn(1)
         model.train(5)
         seconds = seconds_of(lambda: model.train(10), "cpu") / 10
-        return {"update_seconds": seconds, "preparation_seconds": preparation, "is_main": model.processes.is_main}
+        if model.processes.is_main:
+            yield dict(zip(RANK_FIGURES, (seconds, preparation), strict=True))
 
 
 def main() -> None:
@@ -280,14 +288,15 @@ def main() -> None:
     th.set_num_threads(1 if arguments.what == "rank" else arguments.threads)
     start_conditions = conditions(("torch", "numpy", "scipy"))
     if arguments.what == "updates":
-        result = updates(arguments.device, tuple(arguments.sizes or SIZES[arguments.device]), arguments.threads)
+        results = updates(arguments.device, tuple(arguments.sizes or SIZES[arguments.device]), arguments.threads)
     elif arguments.what == "accuracy":
-        result = accuracy(arguments.device, tuple(arguments.sizes or (1_000, 3_162, 10_000, 100_000)))
+        results = accuracy(arguments.device, tuple(arguments.sizes or (1_000, 3_162, 10_000, 100_000)))
     elif arguments.what == "ranks":
-        result = ranks((arguments.sizes or [100_000])[0])
+        results = ranks((arguments.sizes or [100_000])[0])
     else:
-        result = rank(arguments.sizes[0])
-    if result.pop("is_main", True):
+        results = rank(arguments.sizes[0])
+    # Each time there is more to write, so that a run which is interrupted leaves what it had.
+    for result in results:
         arguments.output.write_text(json.dumps({**result, "conditions": start_conditions}, indent=2) + "\n")
 
 

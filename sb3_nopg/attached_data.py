@@ -197,6 +197,14 @@ class LearnsFromData(ResumableAlgorithm):
         """Start the next solve from nothing, for a policy unlike the last one."""
         self._warm_start = WarmStart()
 
+    def begin_again(self) -> None:
+        """As if no update had been made: with the first draws, and without the solutions for another policy."""
+        self.forget_solutions()
+        self._n_updates = 0
+        if self._noise_epoch != 0:
+            self._noise_epoch = 0
+            self._problem = None
+
     @property
     def noise_seed(self) -> int:
         """What draws of actions, next states and restarts follow from."""

@@ -48,6 +48,8 @@ def _check_keeping(settings: Any) -> None:
         _check_number("held_out", held_out, 0.0, 1.0)
     if settings.keep not in ("last", "best_heldout"):
         raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "last" or "best_heldout"')
+    if not isinstance(settings.value_iteration_start, bool):
+        raise InputError("value_iteration_start", f"{settings.value_iteration_start!r} is neither True nor False", "Give one")
     n_restarts = settings.n_restarts
     if isinstance(n_restarts, bool) or not isinstance(n_restarts, int | np.integer) or n_restarts < 0:
         raise InputError("n_restarts", f"{n_restarts!r} is not a whole number", "Give 0 or more")

@@ -102,7 +102,7 @@ def densify(
 
     :param dataset: only its real transitions are used
     :param n: synthetic transitions
-    :param jitter: standard deviation of the noise on states, in those of the states
+    :param jitter: standard deviation of the noise on states, in those of the states along their principal directions
     :param bandwidth: of the regression's weights, in standard deviations of states and actions
     :param ridge: of the regression, in units of the bandwidth squared
     :param n_neighbors: real transitions that each regression looks at
@@ -208,17 +208,16 @@ def _candidates(
     real: TransitionDataset, transitions: Transitions, model: LocalModel, jitter: float, block: int, rng: np.random.Generator
 ) -> Iterator[tuple[Transitions, np.ndarray]]:
     """Without end: good ones of a block of candidates, and the real rows that their states come from."""
-    spread = transitions.states.std(axis=0)
     action_low, action_high = _action_range(real)
     farthest = model.spacing_of_real(_SUPPORT_QUANTILE)
     box = real.observation_space
     while True:
         sources = rng.integers(len(real), size=block)
-        noise = rng.normal(size=(block, real.observation_dim))
+        noise = model.surface.spread_out(rng.normal(size=(block, model.surface.n_free)))
         actions = rng.uniform(action_low, action_high, size=(block, real.action_dim))
         states = transitions.states[sources]
         if jitter > 0:
-            states = model.surface.project(states + jitter * spread * noise)
+            states = model.surface.project(states + jitter * noise)
         good = ~model.ended(states)
         if box is not None:
             good &= ((states >= box.low) & (states <= box.high)).all(axis=1)

@@ -28,6 +28,8 @@ def effective_neighbors(samples: np.ndarray, queries: np.ndarray, seed: int, tar
     """
     deviation = samples.std(axis=0)
     chosen = np.random.default_rng(seed).permutation(len(queries))[:_N_QUERIES]
+    # Copies share a weight without telling more than one of them does.
+    samples = np.unique(samples, axis=0)
     n_neighbors = min(len(samples), _N_NEIGHBORS)
     distance, _ = cKDTree(samples / deviation).query(queries[chosen] / deviation, k=n_neighbors)
     squared = np.square(np.reshape(distance, (len(chosen), n_neighbors)))

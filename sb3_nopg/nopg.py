@@ -126,7 +126,8 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
     :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy; not
         in a distributed run
-    :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`)
+    :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`); a linear policy always
+        starts at zero, so that there is nothing to draw
     :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
     """
 
@@ -439,6 +440,9 @@ class NOPG(PolicyQueries, LearnsFromData):
             self._choose_start()
         best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)
         self._best, self._best_before = best, None
+        if best.score is None and self._watches_score:
+            # Where training starts may be the best place of all.
+            self._look_at_score(best)
         while self.num_timesteps < total_timesteps:
             self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
             if self.final_std_scale is not None:
@@ -463,7 +467,6 @@ class NOPG(PolicyQueries, LearnsFromData):
     def _choose_start(self) -> None:
         """Try several starts, if the settings ask for them. What they cost goes to the log, not to the count of updates."""
         self.start_trials = choose_start(self, self.score)
-        self._n_updates = 0
         if self.start_trials:
             record_start(self.logger, self.start_trials)
 
@@ -473,14 +476,21 @@ class NOPG(PolicyQueries, LearnsFromData):
 
     def _gives_up(self, best: BestSoFar, last: bool) -> bool:
         """Look at the held-out return now and then, remember the best, and tell whether patience has run out."""
-        if self.held_out_data is None and self.patience is None:
+        interval = CHECK_INTERVAL if self.patience is None else min(CHECK_INTERVAL, self.patience)
+        if not self._watches_score or not (self.num_timesteps % interval == 0 or last):
             return False
-        if self.num_timesteps % CHECK_INTERVAL == 0 or last:
-            score = self.score()
-            if self.held_out_data is not None:
-                self.logger.record("train/held_out_return", score)
-            best.look(score, self.num_timesteps, self.policy)
+        self._look_at_score(best)
         return self.patience is not None and self.num_timesteps - best.update >= self.patience
+
+    @property
+    def _watches_score(self) -> bool:
+        return self.held_out_data is not None or self.patience is not None
+
+    def _look_at_score(self, best: BestSoFar) -> None:
+        score = self.score()
+        if self.held_out_data is not None:
+            self.logger.record("train/held_out_return", score)
+        best.look(score, self.num_timesteps, self.policy)
 
     def _setup_learn(
         self,

@@ -10,10 +10,14 @@ from sb3_nopg.bandwidth import Bandwidths, varies
 from sb3_nopg.bellman import BellmanProblem, prepare_problem
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dataset_overlap import shared_rows
+from sb3_nopg.errors import InputError
 from sb3_nopg.processes import Processes
 from sb3_nopg.support import Support
 
 _N_RESETS = 16
+# Share of held-out transitions that may coincide with some of training by accident.
+_MOST_SHARED = 0.01
 
 
 def build_problem(
@@ -94,8 +98,25 @@ def split_off(
     :param held_out: share to keep from training, or data that already are
     :return: what to learn from, and what to check on
     """
-    if held_out is None or isinstance(held_out, TransitionDataset):
+    if held_out is None:
+        return data, None
+    if isinstance(held_out, TransitionDataset):
+        _check_unseen(held_out, data)
         return data, held_out
-    several_episodes = data.episode_starts is not None and len(data.episode_starts) > 1
-    training, checking = data.split((1.0 - held_out, held_out), by="episode" if several_episodes else "transition")
+    if data.episode_starts is not None and len(data.episode_starts) == 1:
+        # Of one episode its end: neighbours in time of what is held out would give it away.
+        n_training = min(max(2, round(len(data) * (1.0 - held_out))), len(data) - 2)
+        before = np.arange(len(data)) < n_training
+        return data.filter(before), data.filter(~before)
+    training, checking = data.split((1.0 - held_out, held_out), by="transition" if data.episode_starts is None else "episode")
     return training, checking
+
+
+def _check_unseen(held_out: TransitionDataset, data: TransitionDataset) -> None:
+    if held_out.n_synthetic:
+        raise InputError("held_out", f"{held_out.n_synthetic} transitions are synthetic", "Check on recorded ones: .real")
+    n_shared = shared_rows(held_out, data)
+    if n_shared > _MOST_SHARED * len(held_out):
+        raise InputError(
+            "held_out", f"{n_shared} of {len(held_out)} transitions are among those learned from", "Give others, or a share"
+        )

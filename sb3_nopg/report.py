@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sb3_nopg.datafiles.transform import episode_labels
+from sb3_nopg.bandwidth import varies
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.export import policy_digest
 from sb3_nopg.fingerprint import dataset_fingerprint
-from sb3_nopg.report_bounds import bias_bounds, value_range
+from sb3_nopg.report_bounds import bias_bounds
 from sb3_nopg.report_limits import check_names, find_exits, make_limits
 from sb3_nopg.report_portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
+from sb3_nopg.report_returns import check_held_out, find_returns
 from sb3_nopg.report_summary import Bandwidth, DataSummary, ReportSummary, Start
 from sb3_nopg.report_support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
 from sb3_nopg.report_verdict import Returns, judge
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
 
 REPORT_SUFFIXES = (".html", ".png")
-_LEVEL = 0.95
-# Draws of the bootstrap; fewer where each takes long.
-_N_RESAMPLES, _N_RESAMPLES_LARGE, _LARGE = 100, 40, 20_000
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ def make_report(
     limits: Sequence[str] = (),
     held_out: TransitionDataset | None = None,
     names: Sequence[str] | None = None,
+    learned_from: bool = True,
 ) -> PolicyReport:
     """
     :param model: with its data attached
@@ -86,6 +85,7 @@ def make_report(
     :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``, …
     :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
     :param names: of the state's dimensions; None for those that the environment knows
+    :param learned_from: whether the attached data are what the policy was optimised on; a model's file does not tell
     """
     if model.dataset is None or model.bandwidths is None:
         raise InputError("model", "it has no data attached", "Call set_dataset() first")
@@ -93,14 +93,15 @@ def make_report(
     told = _told(model, names)
     regions = make_limits(limits, told.names, data.observations)
     if held_out is None:
-        held_out, source = model.held_out_data, "kept from training"
-    elif dataset_fingerprint(held_out) in {dataset_fingerprint(data), dataset_fingerprint(model.dataset)}:
-        raise InputError("held_out", "this is what the model was trained on", "Give data that it has not seen")
+        held_out, source = model.held_out_data, "kept from training" if learned_from else "another part of these data"
+    else:
+        check_held_out(held_out, data)
     visitation = predicted_visitation(model)
     visits = visits_of(model, visitation)
-    returns = _returns(model, data, held_out, source)
+    returns = find_returns(model, held_out, source, learned_from=learned_from)
+    bandwidths = _bandwidths(model, data, told)
     support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
-    verdict, reasons = judge(returns, support, exits, model.num_timesteps)
+    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths)
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(
@@ -115,7 +116,7 @@ def make_report(
         limits=exits,
         support=support,
         state_ranges=dimension_ranges(data, visits, labels),
-        bandwidths=_bandwidths(model, data, told),
+        bandwidths=bandwidths,
         bounds=bias_bounds(model),
         data=DataSummary(
             transitions=len(data),
@@ -158,43 +159,6 @@ def read_curve(path: pathlib.Path) -> np.ndarray | None:
     return np.array(points) if points else None
 
 
-def _returns(model: "NOPG", data: TransitionDataset, held_out: TransitionDataset | None, source: str) -> Returns:
-    checked = data.real if held_out is None else held_out
-    n_resamples = _N_RESAMPLES if len(checked) <= _LARGE else _N_RESAMPLES_LARGE
-    about = "the data that it learned from" if held_out is None else "the held-out data"
-    low, high = None, None
-    try:
-        interval = model.return_interval(_LEVEL, n_resamples, None if checked is data else checked)
-        low, high = interval.low, interval.high
-    except InputError as error:
-        # One episode says nothing about how episodes differ; that is a finding, and no reason to have no report.
-        if error.field != "dataset":
-            raise
-        about = f"none: {str(error).partition(': ')[2].partition('. ')[0]}"
-    return Returns(
-        plain=model.estimated_return(),
-        held_out=None if held_out is None else model.estimated_return(held_out),
-        held_out_source="" if held_out is None else source,
-        interval_low=low,
-        interval_high=high,
-        interval_level=_LEVEL,
-        interval_source=about,
-        behaviour=_behaviour_return(data.real, float(model.gamma)),
-        value_range=value_range(data.rewards, data.terminals, float(model.gamma)),
-    )
-
-
-def _behaviour_return(data: TransitionDataset, gamma: float) -> float | None:
-    """Mean over the recorded episodes, as far as they go."""
-    labels = episode_labels(data)
-    if labels is None:
-        return None
-    order = np.argsort(labels, kind="stable")
-    _, first, episode = np.unique(labels[order], return_index=True, return_inverse=True)
-    step = np.arange(len(data)) - first[episode]
-    return float(np.bincount(episode, gamma**step * data.rewards[order]).mean())
-
-
 def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[Bandwidth, ...]:
     chosen = model.bandwidths
     assert chosen is not None
@@ -204,7 +168,8 @@ def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[
         ("action", chosen.action, told.action_names, told.action_units, data.actions),
         ("next state", chosen.next_state, told.names, told.units, data.next_observations),
     ):
-        deviations = samples.std(axis=0, dtype=np.float64)
+        # A dimension that never changes has a bandwidth only for form's sake.
+        deviations = np.where(varies(samples), samples.std(axis=0, dtype=np.float64), 0.0)
         for name, unit, width, deviation in zip(names, units, widths, deviations, strict=True):
             relative = float(width / deviation) if deviation > 0 else None
             result.append(Bandwidth(kernel, name, unit, float(width), relative))
@@ -213,6 +178,10 @@ def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[
 
 def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[str, ...]:
     notes = []
+    if not returns.learned_from:
+        notes.append("These are not the data that the model learned from: all predictions are by other data.")
+    if returns.held_out_chose:
+        notes.append("The held-out data also chose the start or the parameters: what they predict is on the high side.")
     if data.n_synthetic:
         notes.append(f"{data.n_synthetic:,} of {len(data):,} transitions were made by a model of the others, not recorded.")
     if returns.interval_low is None:

@@ -132,14 +132,20 @@ def draw_returns(figure: FigureBase, returns: Returns) -> None:
     :param returns: predicted
     """
     axes = figure.subplots()
-    bars = [("recorded episodes", returns.behaviour, _DATA), ("held-out data", returns.held_out, _POLICY)]
-    bars.append(("data it learned from", returns.plain, "#e8a487"))
+    own = "data it learned from" if returns.learned_from else "other data than it learned from"
+    bars = [
+        ("recorded episodes", returns.behaviour, _DATA),
+        ("held-out data", returns.held_out, _POLICY),
+        ("recorded part of the data", returns.recorded, _POLICY),
+        (own, returns.plain, "#e8a487"),
+    ]
     shown = [(name, value, color) for name, value, color in bars if value is not None]
     names, values, colors = zip(*shown, strict=True)
     axes.barh(range(len(shown)), values, color=colors)
     axes.set_yticks(range(len(shown)), names)
     if returns.interval_low is not None and returns.interval_high is not None:
-        row = names.index("held-out data" if returns.held_out is not None else "data it learned from")
+        # Held-out data and a recorded part are never both there.
+        row = next(names.index(name) for name in ("held-out data", "recorded part of the data", own) if name in names)
         axes.plot([returns.interval_low, returns.interval_high], [row, row], color="black", linewidth=2.5, marker="|")
     axes.axvline(0.0, color="black", linewidth=0.6)
     axes.set_xlabel("discounted return")

@@ -61,7 +61,8 @@ class LimitFinding:
     :param behaviour_probability: at the rate at which the recorded steps leave it; None where none begins inside
     :param steps_inside: how long a run stays inside on average if the risk is the same at every step; None for ever
     :param horizon_steps: 1 / (1 − γ), how far ahead the probability looks
-    :param ever_left: whether any recorded step leaves it; if none does, nothing is known of how that happens
+    :param ever_left: whether any recorded step begins inside and ends outside; if none does, nothing is known of how that
+        happens
     """
 
     formula: str
@@ -79,8 +80,13 @@ class LimitFinding:
 
     def text(self) -> str:
         if not self.ever_left:
-            pessimism = "" if self.worst == 0.0 else " What is predicted is pessimism's doing, where support is thin."
-            return f"No recorded step leaves it: nothing is known of how that happens, whatever the policy.{pessimism}"
+            step = "begins inside" if self.behaviour_probability is None else "leaves"
+            # A probability all the same.
+            cause = " What is predicted comes of starts outside, of synthetic steps, or of pessimism where support is thin."
+            return (
+                f"No recorded step {step} it: nothing is known of how it is left, whatever the policy."
+                f"{'' if self.worst == 0.0 else cause}"
+            )
         stays = "never leaves" if self.steps_inside is None else f"stays inside for about {self.steps_inside:,.0f} steps"
         behaviour = ""
         if self.behaviour_probability is not None:
@@ -152,7 +158,7 @@ def _find_exit(model: "NOPG", limit: Limit, data: TransitionDataset, held_out: T
         behaviour,
         None if risk_a_step == 0.0 else 1.0 / risk_a_step,
         1.0 / (1.0 - model.gamma),
-        bool((~limit(data.next_observations)).any()),
+        bool(leaves.any()),
     )
 
 

@@ -57,8 +57,13 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
     """
     returns, support = summary.returns, summary.support
     lines = [("predicted return", f"{returns.plain:.5g}, discounted by {summary.gamma:g} a step")]
+    if not returns.learned_from:
+        lines.insert(0, ("judged by", "other data than the model learned from"))
+    if returns.recorded is not None:
+        lines.append(("predicted by the recorded part of the data", f"{returns.recorded:.5g}"))
     if returns.held_out is not None:
-        lines.append(("predicted by held-out data", f"{returns.held_out:.5g} ({returns.held_out_source})"))
+        chose = ", also used to choose the start or the parameters" if returns.held_out_chose else ""
+        lines.append(("predicted by held-out data", f"{returns.held_out:.5g} ({returns.held_out_source}{chose})"))
     if returns.interval_low is not None and returns.interval_high is not None:
         text = f"{returns.interval_low:.5g} to {returns.interval_high:.5g}, by {returns.interval_source}"
         lines.append((f"{100 * returns.interval_level:.0f} % interval", text))
@@ -192,6 +197,7 @@ def _bounds(summary: ReportSummary) -> str:
 def _data(summary: ReportSummary) -> str:
     data = summary.data
     rows = [
+        ("what the model learned from", "these data" if summary.returns.learned_from else "other data, not these"),
         ("transitions", f"{data.transitions:,}"),
         ("recorded", f"{data.transitions - data.synthetic:,}"),
         ("synthetic", f"{data.synthetic:,}"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import types
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ FORMAT_VERSION = 1
 @dataclass(frozen=True)
 class DataSummary:
     """
-    :param transitions: that the model learned from
+    :param transitions: that predictions are made from, see ``Returns.learned_from``
     :param synthetic: of these, made by a model and never recorded
     :param episodes: recorded; None where the data knows none
     :param ends: transitions with which the task ended
@@ -104,8 +105,8 @@ class ReportSummary:
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:
-        """The same figures give the same text."""
-        return json.dumps(dataclasses.asdict(self), indent=2, allow_nan=False, ensure_ascii=False)
+        """The same figures give the same text. What is no number, and says so in the verdict, becomes null."""
+        return json.dumps(_writable(dataclasses.asdict(self)), indent=2, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "ReportSummary":
@@ -131,8 +132,19 @@ def summary_path(page: pathlib.Path) -> pathlib.Path:
     return page.with_name(f"{page.stem}.json" if page.stem.endswith("report") else f"{page.stem}.report.json")
 
 
+def _writable(value: Any) -> Any:
+    """JSON has no word for NaN and infinity."""
+    if isinstance(value, dict):
+        return {name: _writable(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_writable(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _build(kind: Any, value: Any) -> Any:
     """A record from what JSON made of it."""
+    if kind is float and value is None:
+        return math.nan
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
         missing = [name for name in hints if name not in value]

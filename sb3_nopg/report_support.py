@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman import WarmStart, solve_bellman
+from sb3_nopg.bellman import BellmanProblem, WarmStart, solve_bellman
 from sb3_nopg.uncertainty import effective_sample_size
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _N_STATES = 20_000
 # Samples below which an estimate is a guess.
 THIN = 1.0
+# And below which there is none: an estimate is all pessimism then, or the nearest sample's, however far away.
+_NOTHING = 0.01
 # Places outside of the data that a report names.
 _N_WORST = 5
 
@@ -93,6 +95,7 @@ class SupportFigures:
     :param effective_samples: transitions that the estimated return rests on, see ``NOPG.effective_sample_size``
     :param effective_share: the same as a share of the data
     :param truncation: share of the weights, over the policy's time, that the neighbour lists may lack
+    :param lost_starts: share of the start states with next to no sample behind the estimates
     :param worst_states: those without support where the policy spends most time
     """
 
@@ -102,6 +105,7 @@ class SupportFigures:
     effective_samples: float
     effective_share: float
     truncation: float
+    lost_starts: float
     worst_states: tuple[WorstState, ...]
 
 
@@ -114,17 +118,26 @@ def predicted_visitation(model: "NOPG") -> np.ndarray:
     """
     if model.pessimism == 0.0:
         return model.visitation
+    neutral = neutral_problem(model)
+    with th.no_grad():
+        weights = neutral.support.kernel_weights(neutral.queries, policy_actions(model))
+        return solve_bellman(neutral, weights, WarmStart(), model.solver_tolerance).visitation.cpu().numpy()
+
+
+def neutral_problem(model: "NOPG") -> BellmanProblem:
+    """
+    The equation on the data without pessimism.
+
+    :param model: with its data attached
+    """
     problem = model.prepared_problem()
-    neutral = replace(
+    return replace(
         problem,
         support=replace(problem.support, pessimism=0.0),
         worst_value=0.0,
         # Training's must not depend on what is asked in between.
         coarse_model=copy.copy(problem.coarse_model),
     )
-    with th.no_grad():
-        weights = neutral.support.kernel_weights(neutral.queries, _actions(model))
-        return solve_bellman(neutral, weights, WarmStart(), model.solver_tolerance).visitation.cpu().numpy()
 
 
 def visits_of(model: "NOPG", visitation: np.ndarray) -> Visits:
@@ -132,8 +145,7 @@ def visits_of(model: "NOPG", visitation: np.ndarray) -> Visits:
     :param model: with its data attached
     :param visitation: predicted, (n,)
     """
-    problem, data = model.prepared_problem(), model.training_data
-    starts = problem.queries.states[problem.n_next_states :].cpu().numpy()
+    data, starts = model.training_data, _start_states(model)
     states = np.concatenate([data.next_observations, starts]).astype(np.float64)
     weights = _query_weights(visitation, data.terminals, len(starts), model.gamma)
     # Where the task has ended, the policy is nowhere.
@@ -168,6 +180,7 @@ def support_figures(model: "NOPG", visitation: np.ndarray, visits: Visits) -> Su
         effective_samples=effective,
         effective_share=effective / len(visitation),
         truncation=_truncation(model, visitation),
+        lost_starts=float((model.support(_start_states(model)) < _NOTHING).mean()),
         worst_states=tuple(
             WorstState(tuple(float(x) for x in visits.states[row]), float(support.weights[row]), float(support.samples[row]))
             for row in worst
@@ -186,6 +199,11 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
     return float(values[order][np.searchsorted(np.cumsum(weights[order]), share).clip(max=len(order) - 1)])
 
 
+def _start_states(model: "NOPG") -> np.ndarray:
+    problem = model.prepared_problem()
+    return problem.queries.states[problem.n_next_states :].cpu().numpy()
+
+
 def _query_weights(visitation: np.ndarray, terminals: np.ndarray, n_starts: int, gamma: float) -> np.ndarray:
     """How much of its time the policy spends at each next state, then at each start state, (n + n₀,)."""
     # Corrected weights may be negative here and there, and with them μ.
@@ -202,12 +220,15 @@ def _truncation(model: "NOPG", visitation: np.ndarray) -> float:
         [np.repeat(weights[:n] / problem.n_next_state_samples, problem.n_next_state_samples), weights[n:]]
     )
     with th.no_grad():
-        mass = problem.support.kernel_mass(problem.queries, _actions(model))
+        mass = problem.support.kernel_mass(problem.queries, policy_actions(model))
         missing = th.sigmoid(problem.queries.neighbors.log_dropped_mass[:, None] - mass).mean(dim=1).cpu().numpy()
     return float(repeated @ missing / repeated.sum())
 
 
-def _actions(model: "NOPG") -> th.Tensor:
-    """The policy's at the queries, (m, a, d_a)."""
+def policy_actions(model: "NOPG") -> th.Tensor:
+    """
+    :param model: with its data attached
+    :return: the policy's actions at the queries, (m, a, d_a)
+    """
     problem = model.prepared_problem()
     return model.policy.sample_actions(problem.queries.states, model.training_noise).to(problem.rewards.dtype)

@@ -7,6 +7,7 @@ greedy choice of kernel value iteration, and networks drawn anew.
 """
 
 import copy
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch as th
 
+from sb3_nopg.errors import SolverError
 from sb3_nopg.value_iteration import candidate_actions, imitate, iterate_values
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
 
+_logger = logging.getLogger(__name__)
 # Updates that each start may make before they are compared.
 N_TRIAL_UPDATES = 30
 
@@ -56,16 +59,20 @@ def choose_start(model: "NOPG", score: Callable[[], float]) -> tuple[StartTrial,
         model.policy.load_state_dict(untouched[0])
         model.policy.optimizer.load_state_dict(untouched[1])
         begin()
-        # Solutions for another start's policy are no help to this one's.
-        model.forget_solutions()
-        model.train(N_TRIAL_UPDATES)
-        trial = StartTrial(name, score(), time.perf_counter() - began)
+        model.begin_again()
+        try:
+            model.train(N_TRIAL_UPDATES)
+            trial = StartTrial(name, score(), time.perf_counter() - began)
+        except SolverError as error:
+            _logger.warning("The start from %s is given up: %s", name, error)
+            continue
         outcomes.append((trial, copy.deepcopy(model.policy.state_dict()), copy.deepcopy(model.policy.optimizer.state_dict())))
     outcomes.sort(key=lambda outcome: -outcome[0].score)
-    _, parameters, optimizer = outcomes[0]
+    # Where all were given up, training meets the same trouble, and tells it.
+    _, parameters, optimizer = outcomes[0] if outcomes else (None, *untouched)
     model.policy.load_state_dict(parameters)
     model.policy.optimizer.load_state_dict(optimizer)
-    model.forget_solutions()
+    model.begin_again()
     return tuple(trial for trial, _, _ in outcomes)
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 # A relation counts as one where it holds to this, in standard deviations (root mean square).
 _TOLERANCE = 1e-3
+# Stricter for linear ones: a position and the one a moment before differ by little, and that little is the velocity.
+_LINEAR_TOLERANCE = 1e-5
 # Products of coordinates that are tried, and states for each of them, lest a few states seem to be bound by chance.
 _MOST_PRODUCTS, _STATES_FOR_EACH, _MOST_STATES = 500, 4, 20_000
 _N_STEPS = 20
@@ -28,7 +30,7 @@ class StateSurface:
         self._spread = np.where(spread > 0, spread, 1.0)
         standard = (states - self._mean) / self._spread
         variances, directions = np.linalg.eigh(standard.T @ standard / len(standard))
-        varying = variances > _TOLERANCE**2
+        varying = variances > _LINEAR_TOLERANCE**2
         # From coordinates along the principal directions, in units of their own spread, to standardised states.
         self._axes = directions[:, varying] * np.sqrt(variances[varying])
         self._inverse_axes = directions[:, varying] / np.sqrt(variances[varying])
@@ -53,6 +55,20 @@ class StateSurface:
     def _products(self, coordinates: np.ndarray) -> np.ndarray:
         pairs = coordinates[:, self._rows] * coordinates[:, self._columns]
         return np.concatenate([np.ones((len(coordinates), 1)), coordinates, pairs], axis=1)
+
+    @property
+    def n_free(self) -> int:
+        """Directions in which states vary."""
+        return self._axes.shape[1]
+
+    def spread_out(self, noise: np.ndarray) -> np.ndarray:
+        """
+        Noise that scatters as the states do: little where they hardly differ, as a position and the one before it.
+
+        :param noise: standard normal, (m, n_free)
+        :return: (m, d)
+        """
+        return self._spread * (noise @ self._axes.T)
 
     def project(self, states: np.ndarray) -> np.ndarray:
         """

@@ -134,11 +134,16 @@ def _reweighted(problem: BellmanProblem, units: Units, n_resamples: int, seed: i
 
 def effective_sample_size(visitation: np.ndarray) -> float:
     """
-    (Σ μ)² / Σ μ², between one and the number of samples.
+    (Σ μ)² / Σ μ², between one and the number of samples; zero where no sample is ever visited.
 
     :param visitation: μ, (n,)
     """
-    return float(visitation.sum() ** 2 / np.square(visitation).sum())
+    largest = np.abs(visitation).max()
+    if largest == 0.0:
+        return 0.0
+    # Pessimism can make μ so small that its square is no number any more.
+    share = visitation.astype(np.float64) / largest
+    return float(share.sum() ** 2 / np.square(share).sum())
 
 
 def exit_probability(

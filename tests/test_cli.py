@@ -426,3 +426,17 @@ def test_a_models_normalization_is_not_forgotten(tmp_path):
 def test_a_model_of_another_algorithm_is_told_apart(tmp_path):
     PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "ppo.zip")
     assert "--algo" in refused("export", tmp_path / "ppo.zip", tmp_path / "p.onnx")
+
+
+def test_train_has_the_library_s_defaults():
+    """Whoever trains from the command line gets what `NOPG(...).learn()` gives."""
+    own = inspect.signature(train_module.train).parameters
+    library = inspect.signature(NOPG).parameters
+    updates = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
+    assert own["updates"].default == updates
+    as_text = {"state_bandwidth_factor", "action_bandwidth_factor", "next_state_bandwidth_factor", "seed", "policy", "env"}
+    shared = set(own) & set(library) - as_text
+    assert {"weights", "pessimism", "value_iteration_start", "held_out", "keep", "patience", "n_restarts"} <= shared
+    for name in shared:
+        default = own[name].default
+        assert getattr(default, "value", default) == library[name].default, name

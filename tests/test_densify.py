@@ -530,3 +530,17 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path, options, reason):
     assert reason in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "o.npz").exists()
+
+
+@pytest.mark.parametrize("dt", [0.02, 0.005])
+def test_the_velocity_between_two_positions_survives(dt):
+    """Observations of a position and the one before it: noise in each on its own would make velocities that never were."""
+    rng = np.random.default_rng(0)
+    position, velocity = rng.uniform(-1, 1, 2000), rng.normal(size=2000) * 0.3
+    states = np.stack([position, position - dt * velocity], axis=1)
+    after = np.stack([position + dt * velocity, position], axis=1)
+    data = TransitionDataset(states, rng.uniform(-1, 1, (2000, 1)), np.zeros(2000), after, np.zeros(2000, dtype=bool))
+    dense = data.densify(2000)
+    made = dense.observations[dense.synthetic]
+    implied = (made[:, 0] - made[:, 1]) / dt
+    assert 0.2 < implied.std() < 0.5

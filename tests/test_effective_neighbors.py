@@ -95,3 +95,9 @@ def test_mirrors_that_show_nothing_new_are_refused():
     with pytest.raises(InputError, match="both sides of zero"):
         add_mirror_images(lopsided, [-1, 1], [-1])
     assert len(add_mirror_images(lopsided, [-1, 1], [1])) == 12
+
+
+def test_copies_of_a_state_count_once():
+    states = np.random.default_rng(0).normal(size=(300, 2))
+    once, often = (effective_neighbors(np.repeat(states, n, axis=0), states + 0.1, seed=0) for n in (1, 20))
+    np.testing.assert_allclose(often, once, rtol=1e-9)

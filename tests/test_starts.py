@@ -188,6 +188,7 @@ def test_ties_do_not_replace_the_best():
         ({"patience": 0}, "patience"),
         ({"n_restarts": -1}, "n_restarts"),
         ({"n_restarts": 1.5}, "n_restarts"),
+        ({"value_iteration_start": "no"}, "value_iteration_start"),
     ],
 )
 def test_bad_settings_are_refused(arguments, field):
@@ -212,3 +213,67 @@ def test_settings_survive_saving(tmp_path):
     given.save(tmp_path / "given")
     # Data never go into a model's file.
     assert NOPG.load(tmp_path / "given").held_out is None
+
+
+@pytest.mark.parametrize("continued", [False, True])
+def test_where_training_starts_may_be_the_best(continued):
+    """Steps so large that they only do harm."""
+    model = build(dataset=episodes(6, 12), initial_states=None, held_out=0.3, keep="best_heldout", learning_rate=1e-9)
+    model.learn(10)
+    model.learning_rate = 1.0
+    model._setup_lr_schedule()
+    if not continued:
+        model._n_updates = 1  # no search for another start
+    before = model.held_out_return()
+    model.learn(30, reset_num_timesteps=not continued)
+    assert model.held_out_return() >= before - 1e-9
+
+
+@pytest.mark.parametrize("patience", [1, 3, 12])
+def test_short_patience_looks_before_it_gives_up(patience):
+    model = build(patience=patience, learning_rate=1e-12, value_iteration_start=False)
+    model.learn(100)
+    assert model._best.score is not None
+    assert patience <= model.num_timesteps <= patience + 10
+    climbing = build(patience=patience, value_iteration_start=False)
+    climbing.learn(15)
+    assert climbing.num_timesteps > patience
+
+
+def test_of_one_episode_the_end_is_held_out():
+    data = episodes(1, 50)
+    model = build(dataset=data, initial_states=None, held_out=0.2)
+    np.testing.assert_array_equal(model.held_out_data.observations, data.observations[40:])
+    assert len(model.prepared_problem().rewards) == 40
+
+
+def test_data_that_are_learned_from_are_no_check():
+    data = rail_data()
+    for seen in (data, data.split((0.5, 0.5), by="transition")[0]):
+        with pytest.raises(InputError, match="held_out"):
+            build(dataset=data, held_out=seen)
+    with pytest.raises(InputError, match="synthetic"):
+        build(dataset=data, held_out=rail_data(1).densify(50))
+
+
+def test_trials_see_the_same_draws(monkeypatch):
+    model = build(variant="S", n_action_samples=3, resample_interval=7, n_restarts=2, value_iteration_start=False)
+    epochs = []
+    original = NOPG.train
+    monkeypatch.setattr(NOPG, "train", lambda self, *given: (epochs.append(self._noise_epoch), original(self, *given))[1])
+    model.learn(1)
+    assert epochs == [0, 0, 0, 0]
+
+
+def test_a_start_that_cannot_be_solved_is_given_up(monkeypatch):
+    model = build(n_restarts=1)
+    monkeypatch.setattr("sb3_nopg.starts.start_from_value_iteration", lambda model: break_policy(model))
+    model.learn(2)
+    assert {trial.name for trial in model.start_trials} == {"own", "restart 1"}
+    assert np.isfinite(parameters(model)).all()
+
+
+def break_policy(model: NOPG) -> None:
+    with th.no_grad():
+        for parameter in model.policy.parameters():
+            parameter.fill_(th.nan)

@@ -7,7 +7,7 @@ import typer
 
 from sb3_nopg.cli.arguments import DATA_HELP, labels, load_data
 from sb3_nopg.cli.failures import check_output, one_line_errors
-from sb3_nopg.cli.models import ENV_HELP, MODEL_HELP, find_model, load_with_data, progress_path
+from sb3_nopg.cli.models import ENV_HELP, MODEL_HELP, digest, find_model, load_with_data, progress_path
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.report import REPORT_SUFFIXES, make_report, read_curve
 from sb3_nopg.report_summary import summary_path
@@ -61,7 +61,16 @@ def report(
     seen, known_env = (0, None) if record is None else (record.seed, record.env)
     # Another seed than training's: a recipe would give the same transitions again.
     checked = None if held_out is None else load_data(held_out, env or known_env, seen + 1, trust=trust)
-    result = make_report(loaded, read_curve(progress_path(path)), limits=limit or (), held_out=checked, names=labels(names))
+    assert loaded.dataset is not None
+    result = make_report(
+        loaded,
+        read_curve(progress_path(path)),
+        limits=limit or (),
+        held_out=checked,
+        names=labels(names),
+        # Without a record nobody knows better than the person who named the data.
+        learned_from=record is None or digest(loaded.dataset) == record.data_digest,
+    )
     # Only now, because drawing takes long to import, and other commands draw nothing.
     from sb3_nopg.report_page import facts, limit_text, write_report
 

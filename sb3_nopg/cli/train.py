@@ -1,5 +1,6 @@
 """``nopg train``: from a data set to a policy."""
 
+import inspect
 import pathlib
 import sys
 from enum import Enum
@@ -36,6 +37,13 @@ class Weights(str, Enum):
     LOCAL_LINEAR = "local_linear"
 
 
+class Keep(str, Enum):
+    """Which parameters to end with."""
+
+    LAST = "last"
+    BEST_HELDOUT = "best_heldout"
+
+
 class PolicyName(str, Enum):
     """Kinds of policy."""
 
@@ -46,6 +54,8 @@ class PolicyName(str, Enum):
 _CLASSES: dict[Algorithm, type[NOPG]] = {Algorithm.NOPG_D: NOPGD, Algorithm.NOPG_S: NOPGS}
 _RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS, PREDICTIVE))
 _BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), or a rule: {_RULES}."
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(NOPG).parameters.items()}
+_WEIGHTS = Weights(_DEFAULTS["weights"])
 _FACTOR = "Multiplies it: a number, or one for each dimension. Larger makes smoother estimates from more samples."
 
 
@@ -62,7 +72,7 @@ def train(
     ] = None,
     algo: Annotated[Algorithm, typer.Option(help="With a deterministic or a stochastic policy.")] = Algorithm.NOPG_D,
     policy: Annotated[PolicyName, typer.Option(help="A network, or a linear function of the state.")] = PolicyName.MLP,
-    updates: Annotated[int, typer.Option(min=1, help="Policy updates.")] = 500,
+    updates: Annotated[int, typer.Option(min=1, help="Policy updates.")] = 300,
     gamma: Annotated[
         float, typer.Option(help="Discount below 1: how much a reward loses a step; 0.99 looks about 100 steps ahead.")
     ] = 0.99,
@@ -71,9 +81,13 @@ def train(
         list[str] | None,
         typer.Option(help="A state where the task starts, like -1,0,0; may be repeated. By default as the data's episodes."),
     ] = None,
-    state_bandwidth: Annotated[str, typer.Option(help=f"How far a sample's word counts: {_BANDWIDTH}")] = "cross_validation",
-    action_bandwidth: Annotated[str, typer.Option(help=f"The same for actions: {_BANDWIDTH}")] = "cross_validation",
-    next_state_bandwidth: Annotated[str, typer.Option(help=f"The same for next states: {_BANDWIDTH}")] = "cross_validation",
+    state_bandwidth: Annotated[str, typer.Option(help=f"How far a sample's word counts: {_BANDWIDTH}")] = _DEFAULTS[
+        "state_bandwidth"
+    ],
+    action_bandwidth: Annotated[str, typer.Option(help=f"The same for actions: {_BANDWIDTH}")] = _DEFAULTS["action_bandwidth"],
+    next_state_bandwidth: Annotated[str, typer.Option(help=f"The same for next states: {_BANDWIDTH}")] = _DEFAULTS[
+        "next_state_bandwidth"
+    ],
     state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
     action_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
     next_state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
@@ -81,7 +95,19 @@ def train(
     n_next_state_samples: Annotated[int, typer.Option(help="Draws of the next state; with 1, its mean.")] = 1,
     weights: Annotated[
         Weights, typer.Option(help="The paper's kernel weights, or weights corrected to first order.")
-    ] = Weights.LOCAL_CONSTANT,
+    ] = _WEIGHTS,
+    pessimism: Annotated[
+        float, typer.Option(help="Weight, in samples, of an imaginary one of the worst value everywhere; 0 for none.")
+    ] = _DEFAULTS["pessimism"],
+    value_iteration_start: Annotated[
+        bool, typer.Option(help="Also try to start from what kernel value iteration would do.")
+    ] = _DEFAULTS["value_iteration_start"],
+    n_restarts: Annotated[int, typer.Option(min=0, help="Networks drawn anew that compete for the start.")] = 0,
+    held_out: Annotated[
+        float | None, typer.Option(help="Share of the data, by episodes, that is never learned from but checked on.")
+    ] = None,
+    keep: Annotated[Keep, typer.Option(help="Which parameters to end with; best_heldout needs --held-out.")] = Keep.LAST,
+    patience: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates without an improvement.")] = None,
     n_neighbors: Annotated[str, typer.Option(help="Samples considered at each state: a count, auto or all.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same policy.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
@@ -116,6 +142,12 @@ def train(
         n_action_samples=n_action_samples,
         n_next_state_samples=n_next_state_samples,
         weights=weights.value,
+        pessimism=pessimism,
+        value_iteration_start=value_iteration_start,
+        n_restarts=n_restarts,
+        held_out=held_out,
+        keep=keep.value,
+        patience=patience,
         n_neighbors=_neighbors(n_neighbors),
         seed=seed,
         device=_device(device),
@@ -168,6 +200,12 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
     table = Table(show_header=False)
     table.add_row("data", f"{len(data)} transitions, {data.observation_dim} state and {data.action_dim} action dimensions")
     table.add_row("predicted return", f"{model.estimated_return():.4g} (before learning {before:.4g}), discounted")
+    if model.held_out_data is not None:
+        table.add_row("on held-out data", f"{model.held_out_return():.4g}, by {len(model.held_out_data)} transitions")
+    if model.start_trials:
+        seconds = sum(trial.seconds for trial in model.start_trials)
+        tried = ", ".join(f"{trial.name} {trial.score:.4g}" for trial in model.start_trials)
+        table.add_row("started from", f"{model.start_trials[0].name} (tried in {seconds:.0f} s: {tried})")
     table.add_row("samples behind it", support.text())
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)
