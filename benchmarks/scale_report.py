@@ -24,8 +24,12 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
             if name == "updates":
                 for device, figures in value.items():
                     # Sizes measured one after the other make one table.
-                    earlier = result["updates"].get(device, {"rows": []})["rows"]
-                    result["updates"][device] = {**figures, "rows": [*earlier, *figures["rows"]]}
+                    earlier = result["updates"].get(device, {"rows": [], "copy_bandwidths": []})
+                    result["updates"][device] = {
+                        "threads": figures["threads"],
+                        "copy_bandwidths": [*earlier["copy_bandwidths"], figures["copy_bandwidth"]],
+                        "rows": [*earlier["rows"], *figures["rows"]],
+                    }
                     result["conditions"].setdefault(f"updates on {device}", []).append(conditions)
             else:
                 result[name] = value
@@ -62,7 +66,8 @@ def table(result: dict[str, Any]) -> str:
         lines += [
             f"## Updates on {device}",
             "",
-            f"Copies at {figures['copy_bandwidth'] / 1e9:.1f} GB/s, {figures['threads']} thread(s). "
+            f"Copies at {' and '.join(f'{speed / 1e9:.1f}' for speed in figures['copy_bandwidths'])} GB/s, "
+            f"{figures['threads']} thread(s). "
             + ", ".join(f"{name}: time grows as n^{value:.2f}" for name, value in figures["exponents"].items()),
             "",
             "| n | weights | lists, s | update, ms | processor, ms | policy | weights | solve | gradient | step "

@@ -179,7 +179,10 @@ def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[
 def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[str, ...]:
     notes = []
     if not returns.learned_from:
-        notes.append("These are not the data that the model learned from: all predictions are by other data.")
+        notes.append(
+            "These are not the data that the model learned from: they check the policy as far as they share no transitions "
+            "with those."
+        )
     if returns.held_out_chose:
         notes.append("The held-out data also chose the start or the parameters: what they predict is on the high side.")
     if data.n_synthetic:

@@ -98,7 +98,7 @@ def _has_chosen(model: "NOPG", held_out: TransitionDataset) -> bool:
     """Whether training looked at these data to choose a start or the parameters to keep."""
     if model.held_out_data is None or not (model.keep == "best_heldout" or model.start_trials):
         return False
-    return held_out is model.held_out_data or shared_rows(held_out, model.held_out_data) > 0
+    return shared_rows(held_out, model.held_out_data) > 0
 
 
 def _spreads(model: "NOPG") -> tuple[float, float]:

@@ -19,6 +19,8 @@ from nopg_robot.rig_sections import HilConnection
 from nopg_robot.simulated_card import SimulatedCard
 from nopg_robot.simulated_cart import SimulatedCart
 
+pytestmark = pytest.mark.real_time
+
 ENABLE = 3
 WATCHDOG_S = 0.05
 

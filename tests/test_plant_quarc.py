@@ -24,6 +24,8 @@ from nopg_robot.simulated_cart import SimulatedCart
 from nopg_robot.virtual_rig.__main__ import main
 from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
 
+pytestmark = pytest.mark.real_time
+
 COUNT_M = 22.7485e-6
 # A busy computer may wake a thread late; nothing here is about how late.
 PATIENCE_S = 2.0

@@ -22,6 +22,8 @@ from nopg_robot.simulated_cart import SimulatedCart
 from nopg_robot.virtual_rig.serial_board import Firmware, VirtualSerialBoard
 
 # Longer than on a rig: these run on computers that are busy with other things. The firmware's own tests keep time exactly.
+pytestmark = pytest.mark.real_time
+
 WATCHDOG_S = 0.4
 SLACK_S = 0.5
 

@@ -36,7 +36,7 @@ def pendulum(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pendulum")
     fine("train", "grid:6,6,2", "--env", ENV, "--updates", 3, "-o", folder / "model.zip")
     said = fine(
-        "report", folder / "model.zip", "-o", folder / "out" / "report.html", "--held-out", "grid:5,7,2",
+        "report", folder / "model.zip", "-o", folder / "out" / "report.html", "--held-out", "grid:5,14,1",
         "--names", "cos,sin,speed", "--limit", "abs(speed) < 5", "--limit", "s[0] < 2",
     )  # fmt: skip
     return folder, (folder / "out" / "report.html").read_text(encoding="utf-8"), said
@@ -107,7 +107,7 @@ def test_the_figures_are_the_models_own(pendulum):
     summary = ReportSummary.from_json((folder / "out" / "report.json").read_text(encoding="utf-8"))
     model = NOPG.load(folder / "model.zip", env=gym.make(ENV), device="cpu")
     model.set_dataset(TransitionDataset(**nopg_envs.grid(gym.make(ENV), (6, 6, 2))))
-    other = TransitionDataset(**nopg_envs.grid(gym.make(ENV), (5, 7, 2)))
+    other = TransitionDataset(**nopg_envs.grid(gym.make(ENV), (5, 14, 1)))
     returns, support = summary.returns, summary.support
     assert returns.plain == pytest.approx(model.estimated_return(), rel=1e-6)
     assert returns.held_out == pytest.approx(model.estimated_return(other), rel=1e-6)
@@ -217,6 +217,26 @@ def test_other_data_than_the_models_own_is_announced(line, tmp_path):
     result = nopg("report", line, "-o", tmp_path / "r.html")
     assert result.exit_code == 0
     assert "not the data that the model was trained on" in result.stderr
+    assert "judged by: other data than the model learned from" in result.stdout
+    summary = ReportSummary.from_json((tmp_path / "r.report.json").read_text(encoding="utf-8"))
+    assert not summary.returns.learned_from
+    assert any("not the data that the model learned from" in note for note in summary.notes)
+    assert summary.returns.interval_source == "these data, which it did not learn from"
+    assert not any("No data were held out" in reason for reason in summary.reasons)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "not the data that the model learned from" in section(page, "notes")
+    assert "other data, not these" in section(page, "data")
+    assert "other data than the model learned from" in section(page, "returns")
+
+
+def test_the_models_own_data_are_not_called_others(line, tmp_path):
+    fine("report", line, "--data", tmp_path / "line.npz", "-o", tmp_path / "r.html")
+    summary = ReportSummary.from_json((tmp_path / "r.report.json").read_text(encoding="utf-8"))
+    assert summary.returns.learned_from
+    assert any("No data were held out" in reason for reason in summary.reasons)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "other data" not in page
+    assert "these data" in section(page, "data")
 
 
 def test_what_a_model_held_out_is_used():

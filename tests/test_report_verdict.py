@@ -1,5 +1,6 @@
 """Every rule of the verdict flips it, at the values that its constants name, and says why."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -8,19 +9,25 @@ import pytest
 from documentation import REPOSITORY
 from sb3_nopg import report_verdict as rules
 from sb3_nopg.report_limits import LimitFinding
+from sb3_nopg.report_summary import Bandwidth
 from sb3_nopg.report_support import SupportFigures
 from sb3_nopg.report_verdict import Returns, judge
 
 RETURNS = Returns(
     plain=80.0,
+    learned_from=True,
+    recorded=None,
     held_out=79.0,
     held_out_source="given",
+    held_out_chose=False,
     interval_low=75.0,
     interval_high=85.0,
     interval_level=0.95,
     interval_source="the held-out data",
     behaviour=20.0,
     value_range=100.0,
+    value_spread=20.0,
+    policy_spread=50.0,
 )
 SUPPORT = SupportFigures(
     median_samples=10.0,
@@ -29,6 +36,7 @@ SUPPORT = SupportFigures(
     effective_samples=300.0,
     effective_share=0.3,
     truncation=0.01,
+    lost_starts=0.0,
     worst_states=(),
 )
 LIMIT = LimitFinding("abs(x)<0.35", 0.01, 0.02, 0.4, 5000.0, 100.0, True)
@@ -43,21 +51,28 @@ def test_a_policy_that_nothing_speaks_against_may_go():
     ("changes", "verdict", "word"),
     [
         ({"held_out": None}, "care", "held out"),
-        ({"held_out": 80.0 * (1 - rules.DROP_CARE) + 0.1}, "go", ""),
-        ({"held_out": 80.0 * (1 - rules.DROP_CARE) - 0.1}, "care", "flattery"),
-        ({"held_out": 80.0 * (1 - rules.DROP_NO) + 0.1}, "care", "flattery"),
-        ({"held_out": 80.0 * (1 - rules.DROP_NO) - 0.1}, "no", "flattery"),
+        # Data that it never learned from check it as they are.
+        ({"held_out": None, "learned_from": False}, "go", ""),
+        ({"held_out": 80.0 - 20.0 * rules.DROP_CARE + 0.1}, "go", ""),
+        ({"held_out": 80.0 - 20.0 * rules.DROP_CARE - 0.1}, "care", "partly smaller data"),
+        ({"held_out": 80.0 - 20.0 * rules.DROP_NO + 0.1}, "care", "partly smaller data"),
+        ({"held_out": 80.0 - 20.0 * rules.DROP_NO - 0.1}, "no", "partly smaller data"),
         # A held-out return above the plain one is no reason for doubt.
         ({"held_out": 200.0}, "go", ""),
-        # Costs: the larger one is the return's size.
-        ({"plain": -100.0, "held_out": -105.0}, "go", ""),
-        ({"plain": -100.0, "held_out": -150.0}, "care", "-150"),
-        ({"plain": -100.0, "held_out": -300.0}, "no", "-300"),
-        # Next to nothing, compared with what returns can be.
-        ({"plain": 0.05, "held_out": 0.0, "interval_low": 0.0, "interval_high": 0.1}, "go", ""),
-        ({"interval_low": 40.0, "interval_high": 40.0 + 80.0 * rules.WIDE_CARE - 0.1}, "go", ""),
-        ({"interval_low": 40.0, "interval_high": 40.0 + 80.0 * rules.WIDE_CARE + 0.1}, "care", "episodes"),
+        # Values that hardly differ, compared with what returns can be.
+        ({"plain": 0.05, "held_out": 0.0, "interval_low": 0.0, "interval_high": 0.1, "value_spread": 1e-9}, "go", ""),
+        ({"interval_low": 75.0, "interval_high": 75.0 + 20.0 * rules.WIDE_CARE - 0.1}, "go", ""),
+        ({"interval_low": 75.0, "interval_high": 75.0 + 20.0 * rules.WIDE_CARE + 0.1}, "care", "episodes"),
         ({"interval_low": None, "interval_high": None}, "go", ""),
+        # An interval by what was recorded, and a prediction that is more than that.
+        ({"recorded": 79.0}, "go", ""),
+        ({"recorded": 79.0, "plain": 80.5, "interval_low": 72.0, "interval_high": 80.0}, "care", "synthetic"),
+        ({"recorded": 79.0, "plain": 71.0, "interval_low": 72.0, "interval_high": 80.0}, "care", "synthetic"),
+        ({"policy_spread": 20.0 * rules.BLIND_CARE + 0.01}, "go", ""),
+        ({"policy_spread": 20.0 * rules.BLIND_CARE - 0.01}, "care", "does not depend on the policy"),
+        ({"plain": math.nan}, "no", "no number"),
+        ({"held_out": math.nan}, "no", "no number"),
+        ({"interval_low": math.nan}, "no", "no number"),
     ],
 )
 def test_returns(changes, verdict, word):
@@ -71,6 +86,7 @@ def test_returns(changes, verdict, word):
     ("field", "care", "no", "word"),
     [
         ("thin_share", rules.THIN_CARE, rules.THIN_NO, "leaves the data"),
+        ("lost_starts", rules.LOST_CARE, rules.LOST_NO, "start states"),
         ("truncation", rules.TRUNCATION_CARE, rules.TRUNCATION_NO, "n_neighbors"),
         ("effective_samples", rules.FEW_CARE, rules.FEW_NO, "rests on"),
     ],
@@ -83,6 +99,44 @@ def test_support(field, care, no, word):
         assert said == verdict, value
         assert len(reasons) == (verdict != "go")
         assert all(word in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("field", ["thin_share", "effective_samples", "truncation", "lost_starts"])
+def test_support_that_is_no_number_is_a_no(field):
+    verdict, reasons = judge(RETURNS, replace(SUPPORT, **{field: math.nan}), [], 100)
+    assert verdict == "no"
+    assert len(reasons) == 1
+    assert "no number" in reasons[0]
+
+
+@pytest.mark.parametrize("shift", [1e3, -1e3, 1e5])
+@pytest.mark.parametrize("changes", [{"held_out": 60.0}, {"held_out": 30.0}, {"interval_high": 110.0}])
+def test_the_rewards_zero_makes_no_difference(shift, changes):
+    found = replace(RETURNS, **changes)
+    shifted = {name: getattr(found, name) + shift for name in ("plain", "held_out", "interval_low", "interval_high")}
+    verdict = judge(found, SUPPORT, [], 100)[0]
+    assert verdict != "go"
+    assert judge(replace(found, **shifted), SUPPORT, [], 100)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("kernel", "deviations", "verdict"),
+    [
+        ("state", rules.BROAD_CARE - 0.1, "go"),
+        ("state", rules.BROAD_CARE + 0.1, "care"),
+        ("action", rules.BROAD_CARE + 0.1, "care"),
+        ("state", None, "go"),
+        # Draws of the next state may go anywhere; nothing is compared by this kernel.
+        ("next state", rules.BROAD_CARE + 0.1, "go"),
+    ],
+)
+def test_kernels_that_are_wider_than_the_data(kernel, deviations, verdict):
+    widths = [Bandwidth("state", "x", "m", 0.1, 0.2), Bandwidth(kernel, "speed", "m/s", 3.0, deviations)]
+    said, reasons = judge(RETURNS, SUPPORT, [], 100, widths)
+    assert said == verdict
+    assert len(reasons) == (verdict != "go")
+    assert all(f"no difference between {kernel}s" in reason and "speed" in reason for reason in reasons)
+    assert not any("x 0.2" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +176,14 @@ def test_the_worst_objection_decides_and_comes_first():
 
 
 def test_the_returns_size_is_never_zero():
-    nothing = replace(RETURNS, plain=0.0, held_out=0.0, interval_low=0.0, interval_high=0.0, value_range=0.0)
+    nothing = replace(RETURNS, plain=0.0, held_out=0.0, interval_low=0.0, interval_high=0.0, value_range=0.0, value_spread=0.0)
     assert nothing.drop == 0.0
     assert judge(nothing, SUPPORT, [], 100)[0] == "go"
 
 
 def test_the_guide_names_the_values_of_the_rules():
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
-    rows = [line for line in guide.splitlines() if line.startswith("| ") and ("above 0" in line or "below 3" in line)]
+    rows = [line for line in guide.splitlines() if line.startswith("| ") and re.search(r"(above|below) \d", line)]
     constants = [
         (rules.DROP_CARE, rules.DROP_NO),
         (rules.WIDE_CARE,),
@@ -137,5 +191,8 @@ def test_the_guide_names_the_values_of_the_rules():
         (rules.THIN_CARE, rules.THIN_NO),
         (rules.FEW_CARE, rules.FEW_NO),
         (rules.TRUNCATION_CARE, rules.TRUNCATION_NO),
+        (rules.LOST_CARE, rules.LOST_NO),
+        (rules.BROAD_CARE,),
+        (rules.BLIND_CARE,),
     ]
     assert [tuple(map(float, re.findall(r"(?:above|below) ([\d.]+)", row))) for row in rows] == constants
