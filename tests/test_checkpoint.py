@@ -155,7 +155,7 @@ def test_random_numbers_of_callbacks_go_on(tmp_path):
 @pytest.mark.parametrize("at", [10, 15, 20])
 def test_patience_and_the_best_so_far_are_remembered(tmp_path, at):
     # Steps so large that the first looks at the held-out data see the best of all.
-    settings = {"held_out": 0.3, "keep": "best_heldout", "patience": 20, "learning_rate": 0.2}
+    settings = {"held_out": 0.3, "keep": "best_heldout", "patience": 30, "learning_rate": 0.2}
     data, path = pushed_point(), tmp_path / "run.ckpt"
     model = build(data, **settings).learn(200, callback=_CopyAt(at, path))
     assert at < model.num_timesteps < 200
