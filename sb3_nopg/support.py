@@ -215,15 +215,6 @@ class Support:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, queries.neighbor_actions)
         return th.logsumexp(log_kernel + queries.neighbors.log_state_kernel[:, None, :], dim=-1)
 
-    def effective_samples(self, queries: Queries, actions: th.Tensor) -> float:
-        """
-        Median over the queries of :meth:`effective_counts`.
-
-        :param queries: m states
-        :param actions: in the environment's units, (m, a, d_a)
-        """
-        return float(self.effective_counts(queries, actions).median())
-
     def effective_counts(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
         """
         1 / Σ_j ε_j²: how many samples share the weight at a state.

@@ -1,14 +1,12 @@
 """The paper's first experiment: from a grid of 800 transitions to a swing-up."""
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import nopg_envs
-from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset
+from sb3_nopg import NOPG, TransitionDataset
 
 HANGING = np.array([-1.0, 0.0, 0.0])
 
@@ -18,7 +16,7 @@ def grid_800() -> TransitionDataset:
     return TransitionDataset(**nopg_envs.grid(gym.make("nopg/Pendulum-v0"), (20, 20, 2)))
 
 
-def returns_of(data: TransitionDataset, variant: str, seeds: range, n_updates: int, **settings: Any) -> list[float]:
+def returns_of(data: TransitionDataset, variant: str, seeds: range, n_updates: int) -> list[float]:
     returns = []
     for seed in seeds:
         env = gym.make("nopg/Pendulum-v0")
@@ -31,7 +29,6 @@ def returns_of(data: TransitionDataset, variant: str, seeds: range, n_updates: i
             variant=variant,
             seed=seed,
             device="cpu",
-            **settings,
         ).learn(n_updates)
         # 500 steps from hanging; nothing in it is random, so one episode says all.
         returns.append(float(evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)[0]))
@@ -44,5 +41,5 @@ def test_five_seeds_swing_up_from_the_grid_of_800(grid_800):
 
 
 def test_stochastic_policy_swings_up_too(grid_800):
-    returns = returns_of(grid_800, "S", range(3), n_updates=300, **AS_IN_THE_PAPER)
+    returns = returns_of(grid_800, "S", range(3), n_updates=300)
     assert np.median(returns) > -700, returns
