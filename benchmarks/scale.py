@@ -258,7 +258,8 @@ def ranks(n: int) -> Iterator[dict[str, Any]]:
             output = Path(folder) / "row.json"
             launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_ranks}", __file__]
             command = [sys.executable, *launch, "rank", "--sizes", str(n), "--output", str(output)]
-            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            # Without the GPUs, of which there may be fewer than processes.
+            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
             figures = json.loads(output.read_text())
             rows.append({"n": n, "ranks": n_ranks, **{name: figures[name] for name in RANK_FIGURES}})
         print(rows[-1], flush=True)

@@ -14,14 +14,17 @@ all of the above stays: q = Λ⁻¹ (r + γ (1 − c) w) and Ĵ = ε₀ᵀ q + (
 Ĵ can only fall as κ rises.
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import torch as th
 
 from sb3_nopg.errors import SolverError
 from sb3_nopg.processes import Processes
-from sb3_nopg.solvers import Solution, SolutionHistory, solve
+from sb3_nopg.solvers import Iteration, LinearMap, Solution, SolutionHistory, solve
 from sb3_nopg.solvers.coarse import CoarseModel
+from sb3_nopg.solvers.recording import Recordings
 from sb3_nopg.support import Queries, Support
 from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
 
@@ -47,6 +50,8 @@ class BellmanProblem:
     :param worst_value: w, what a policy gets where weights are missing
     :param start_weights: how much each start state counts, (n₀,); None: all the same, one together
     :param processes: that share the queries and the rows of P̂
+    :param recordings: of the solvers' iterations, on a GPU
+    :param order: which transition of the data each sample here is, (n,); None where it is the data's own order
     """
 
     support: Support
@@ -62,6 +67,8 @@ class BellmanProblem:
     worst_value: float = 0.0
     start_weights: th.Tensor | None = None
     processes: Processes = field(default_factory=Processes)
+    recordings: Recordings = field(default_factory=Recordings)
+    order: th.Tensor | None = None
 
     @property
     def n_next_states(self) -> int:
@@ -77,6 +84,20 @@ class BellmanProblem:
     def n_entries(self) -> int:
         """Pairs of query and neighbour in one process; the same number for all, because rounding may depend on it."""
         return self.processes.block_size(self.n_queries) * self.queries.neighbors.n_neighbors
+
+    def to_data_order(self, x: th.Tensor) -> th.Tensor:
+        """
+        :param x: one number a sample, (n,)
+        :return: one a transition, as the data has them
+        """
+        return x if self.order is None else th.empty_like(x).index_copy_(0, self.order, x)
+
+    def from_data_order(self, x: th.Tensor) -> th.Tensor:
+        """
+        :param x: one number a transition, as the data has them, (n,)
+        :return: one a sample, as they are here
+        """
+        return x if self.order is None else x.index_select(0, self.order)
 
     def own_queries(self, x: th.Tensor) -> th.Tensor:
         """
@@ -217,22 +238,20 @@ def solve_bellman(
     :param warm_start: solutions for similar policies, to start the solvers from; left as it is
     :param tolerance: relative residual of both solves, where the precision allows it
     """
-    warm_start = warm_start or WarmStart()
-    estimated_return, q_solve, initial_weights = solve_values(problem, kernel_weights, warm_start, tolerance)
-    transition, gamma, coarse_model = problem.transition, problem.gamma, problem.coarse_model
+    warm_start, tolerance = warm_start or WarmStart(), _attainable(problem, tolerance)
+    rhs, initial_weights = _set_up(problem, kernel_weights)
 
-    def transposed(y: th.Tensor) -> th.Tensor:
-        return transition.bellman_operator_transposed(y, gamma)
+    def solve_rows() -> Solution:
+        return _solve_rows(problem, rhs, warm_start.q_history, tolerance)
 
-    visitation_solve = solve(
-        transposed,
-        initial_weights,
-        lambda: transition.dense_bellman_operator(gamma).T,
-        coarse_model.precondition_transposed if coarse_model.pays else None,
-        warm_start.visitation_history.guess(transposed, initial_weights, transition.in_single_precision),
-        _attainable(problem, tolerance),
-        in_single_precision=transition.in_single_precision,
-    )
+    def solve_columns() -> Solution:
+        return _solve_columns(problem, initial_weights, warm_start.visitation_history, tolerance)
+
+    if rhs.is_cuda and not problem.processes.several:
+        q_solve, visitation_solve = _at_the_same_time(solve_rows, solve_columns, rhs.device)
+    else:
+        q_solve, visitation_solve = solve_rows(), solve_columns()
+    estimated_return = _estimated_return(problem, rhs, q_solve, initial_weights, tolerance)
     return BellmanSolution(kernel_weights, estimated_return, q_solve, visitation_solve)
 
 
@@ -244,6 +263,18 @@ def solve_values(
 
     :return: Ĵ; q and how it was found; ε₀, (n,)
     """
+    warm_start, tolerance = warm_start or WarmStart(), _attainable(problem, tolerance)
+    rhs, initial_weights = _set_up(problem, kernel_weights)
+    q_solve = _solve_rows(problem, rhs, warm_start.q_history, tolerance)
+    return _estimated_return(problem, rhs, q_solve, initial_weights, tolerance), q_solve, initial_weights
+
+
+def _set_up(problem: BellmanProblem, kernel_weights: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """
+    Fill P̂, and refresh the coarse model if it is time.
+
+    :return: r with what the worst value adds to it, and ε₀, both (n,)
+    """
     if not bool(kernel_weights.isfinite().all()):
         raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
     weights = problem.support.corrected(problem.queries, kernel_weights)
@@ -251,33 +282,88 @@ def solve_values(
     weights = weights[:, 0] if weights.shape[1] == 1 else weights.mean(dim=1)
     next_weights = weights[: problem.n_next_states]
     _fill_transition(problem, next_weights)
-    initial_weights = _initial_weights(problem, weights[problem.n_next_states :])
     rhs = _rewards_with_worst_value(problem, next_weights)
+    problem.coarse_model.build(problem.transition, problem.gamma, rhs)
+    return rhs, _initial_weights(problem, weights[problem.n_next_states :])
 
-    transition, gamma = problem.transition, problem.gamma
-    coarse_model = problem.coarse_model
-    coarse_model.build(transition, gamma, rhs)
-    tolerance = _attainable(problem, tolerance)
-    warm_start = warm_start or WarmStart()
+
+def _solve_rows(problem: BellmanProblem, rhs: th.Tensor, history: SolutionHistory, tolerance: float) -> Solution:
+    """q = Λ⁻¹ r."""
+    transition, coarse_model = problem.transition, problem.coarse_model
 
     def operator(x: th.Tensor) -> th.Tensor:
-        return transition.bellman_operator(x, gamma)
+        return transition.bellman_operator(x, problem.gamma)
 
-    q_solve = solve(
+    return solve(
         operator,
         rhs,
-        lambda: transition.dense_bellman_operator(gamma),
-        coarse_model.precondition if coarse_model.pays else None,
-        warm_start.q_history.guess(operator, rhs, transition.in_single_precision),
+        lambda: transition.dense_bellman_operator(problem.gamma),
+        preconditioner := coarse_model.precondition if coarse_model.pays else None,
+        history.guess(operator, rhs, transition.in_single_precision),
         tolerance,
         in_single_precision=transition.in_single_precision,
+        iteration=_recorded(problem, "rows", operator, preconditioner, rhs),
     )
+
+
+def _solve_columns(problem: BellmanProblem, rhs: th.Tensor, history: SolutionHistory, tolerance: float) -> Solution:
+    """μ = Λ⁻ᵀ ε₀."""
+    transition, coarse_model = problem.transition, problem.coarse_model
+
+    def operator(y: th.Tensor) -> th.Tensor:
+        return transition.bellman_operator_transposed(y, problem.gamma)
+
+    return solve(
+        operator,
+        rhs,
+        lambda: transition.dense_bellman_operator(problem.gamma).T,
+        preconditioner := coarse_model.precondition_transposed if coarse_model.pays else None,
+        history.guess(operator, rhs, transition.in_single_precision),
+        tolerance,
+        in_single_precision=transition.in_single_precision,
+        iteration=_recorded(problem, "columns", operator, preconditioner, rhs),
+    )
+
+
+def _recorded(
+    problem: BellmanProblem, name: str, operator: LinearMap, preconditioner: LinearMap | None, rhs: th.Tensor
+) -> Iteration | None:
+    if problem.processes.several:
+        return None
+    like = rhs.float() if problem.transition.in_single_precision else rhs
+    return problem.recordings.iteration(name, operator, preconditioner, problem.coarse_model.matrix_in_use, like)
+
+
+def _at_the_same_time(
+    first: Callable[[], Solution], second: Callable[[], Solution], device: th.device
+) -> tuple[Solution, Solution]:
+    """Two solves on one GPU: while one of them waits for a number, the other has work for it."""
+    main, side = th.cuda.current_stream(device), th.cuda.Stream(device)
+    side.wait_stream(main)
+
+    def beside() -> Solution:
+        # What a thread computes on, and whether with gradients, is its own.
+        with th.cuda.device(device), th.cuda.stream(side), th.no_grad():
+            return second()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        other = thread.submit(beside)
+        one, two = first(), other.result()
+    main.wait_stream(side)
+    # Its memory is not to be given to anybody else before the main stream is done with it.
+    two.value.record_stream(main)
+    return one, two
+
+
+def _estimated_return(
+    problem: BellmanProblem, rhs: th.Tensor, q_solve: Solution, initial_weights: th.Tensor, tolerance: float
+) -> float:
     _check_value_bound(problem, q_solve.value, tolerance * float(th.linalg.vector_norm(rhs)))
     estimated_return = float(th.dot(initial_weights, q_solve.value))
     if problem.worst_value != 0.0:
         n_starts = 1.0 if problem.start_weights is None else float(problem.start_weights.sum())
         estimated_return += (n_starts - float(initial_weights.sum())) * problem.worst_value
-    return estimated_return, q_solve, initial_weights
+    return estimated_return
 
 
 def _attainable(problem: BellmanProblem, tolerance: float) -> float:

@@ -1,5 +1,7 @@
 """From a data set in NumPy to a Bellman equation on the device, ready to be solved."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,13 @@ from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dataset_overlap import shared_rows
 from sb3_nopg.errors import InputError
+from sb3_nopg.partition import halve_repeatedly
 from sb3_nopg.processes import Processes
 from sb3_nopg.support import Support
 
 _N_RESETS = 16
+# From so many transitions on they are put in order, and so many that lie close together are left as they come.
+_WORTH_ORDERING, _ORDERED_TOGETHER = 2**17, 32
 # Share of held-out transitions that may coincide with some of training by accident.
 _MOST_SHARED = 0.01
 
@@ -46,27 +51,47 @@ def build_problem(
     def tensor(array: np.ndarray) -> th.Tensor:
         return th.tensor(array).to(device, dtype)
 
+    next_observations, state_bandwidth = tensor(data.next_observations), tensor(bandwidths.state)
+    order = _order_in_space(next_observations / state_bandwidth)
+
+    def ordered(x: th.Tensor) -> th.Tensor:
+        return x if order is None else x[order]
+
     support = Support(
-        observations=tensor(data.observations),
-        actions=tensor(data.actions),
-        state_bandwidth=tensor(bandwidths.state),
+        observations=ordered(tensor(data.observations)),
+        actions=ordered(tensor(data.actions)),
+        state_bandwidth=state_bandwidth,
         action_bandwidth=tensor(bandwidths.action),
         **support_settings,
     )
     # A dimension that never changes has a bandwidth only for form's sake: noise there would show the policy states that
     # cannot be.
     constant = ~varies(data.next_observations)
-    return prepare_problem(
+    problem = prepare_problem(
         support,
-        tensor(data.rewards),
-        tensor(data.next_observations),
-        th.tensor(data.terminals).to(device),
+        ordered(tensor(data.rewards)),
+        ordered(next_observations),
+        ordered(th.tensor(data.terminals).to(device)),
         tensor(initial_states),
         gamma,
         tensor(np.where(constant, 0.0, bandwidths.next_state)),
         next_state_noise,
         processes,
     )
+    return replace(problem, order=order)
+
+
+def _order_in_space(states: th.Tensor) -> th.Tensor | None:
+    """
+    Neighbours in space as neighbours in memory: what a row of P̂ is multiplied with then lies together, where a product with
+    a large matrix would otherwise wait for one number after another. On a GPU that makes an update nearly twice as fast.
+
+    :param states: (n, d_s)
+    :return: their numbers in that order, (n,); None where there are too few for it to matter
+    """
+    if len(states) < _WORTH_ORDERING:
+        return None
+    return halve_repeatedly(states, int(math.log2(len(states) / _ORDERED_TOGETHER))).order
 
 
 def find_initial_states(given: np.ndarray | None, data: TransitionDataset, env: VecEnv | None, seed: int | None) -> np.ndarray:

@@ -183,12 +183,14 @@ class PolicyQueries:
     @property
     def q_values(self) -> np.ndarray:
         """q, the value of each transition of the data when the policy takes over after it, (n,)."""
-        return self._solution()[1].q_values.cpu().numpy()
+        problem, solution, _ = self._solution()
+        return problem.to_data_order(solution.q_values).cpu().numpy()
 
     @property
     def visitation(self) -> np.ndarray:
         """μ, how often, discounted, the policy is expected to pass by each transition of the data, (n,)."""
-        return self._solution()[1].visitation.cpu().numpy()
+        problem, solution, _ = self._solution()
+        return problem.to_data_order(solution.visitation).cpu().numpy()
 
     def policy_gradient(self) -> np.ndarray:
         """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""

@@ -121,7 +121,8 @@ def predicted_visitation(model: "NOPG") -> np.ndarray:
     neutral = neutral_problem(model)
     with th.no_grad():
         weights = neutral.support.kernel_weights(neutral.queries, policy_actions(model))
-        return solve_bellman(neutral, weights, WarmStart(), model.solver_tolerance).visitation.cpu().numpy()
+        solution = solve_bellman(neutral, weights, WarmStart(), model.solver_tolerance)
+        return neutral.to_data_order(solution.visitation).cpu().numpy()
 
 
 def neutral_problem(model: "NOPG") -> BellmanProblem:
@@ -216,9 +217,8 @@ def _truncation(model: "NOPG", visitation: np.ndarray) -> float:
     problem = model.prepared_problem()
     weights = _query_weights(visitation, model.training_data.terminals, problem.n_initial_states, model.gamma)
     n = len(visitation)
-    repeated = np.concatenate(
-        [np.repeat(weights[:n] / problem.n_next_state_samples, problem.n_next_state_samples), weights[n:]]
-    )
+    after = problem.from_data_order(th.as_tensor(weights[:n]).to(problem.rewards.device)).cpu().numpy()
+    repeated = np.concatenate([np.repeat(after / problem.n_next_state_samples, problem.n_next_state_samples), weights[n:]])
     with th.no_grad():
         mass = problem.support.kernel_mass(problem.queries, policy_actions(model))
         missing = th.sigmoid(problem.queries.neighbors.log_dropped_mass[:, None] - mass).mean(dim=1).cpu().numpy()

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch as th
 
+from sb3_nopg import fused
 from sb3_nopg.kernels import action_derivative, largest_weights, log_action_kernel, responsibilities, row_blocks
 from sb3_nopg.local_linear import corrected_weights, weight_derivative
 from sb3_nopg.neighbors import NeighborCount, NeighborLists, find_neighbors
@@ -98,6 +99,9 @@ class Support:
         :return: rows that sum to one, or to their confidence, (m, a, k)
         """
         log_state_kernel = queries.neighbors.log_state_kernel
+        if fused.usable(actions, log_state_kernel.shape[1]) and self.keep_largest is None and self.kl_bound is None:
+            scaled = actions / self.action_bandwidth
+            return fused.kernel_weights(log_state_kernel, queries.neighbor_actions, scaled, self.pessimism)
         weights = actions.new_empty(len(queries), actions.shape[1], log_state_kernel.shape[1])
         for rows in row_blocks(weights):
             weights[rows] = self._weights(log_state_kernel[rows], queries.neighbor_actions[:, rows], actions[rows])
@@ -139,6 +143,9 @@ class Support:
         """
         if self.pessimism > 0.0 and actions is None:
             raise ValueError("With pessimism the derivative depends on the actions themselves: pass actions.")
+        plain, indices = not self.local_linear and self.pessimism == 0.0, queries.neighbors.indices
+        if plain and indices is not None and fused.usable(values, indices.shape[1]):
+            return fused.action_derivative(kernel_weights, indices, values, queries.neighbor_actions)
         neighbor_values = queries.neighbors.gather(values)
         derivative = kernel_weights.new_empty(*kernel_weights.shape[:2], len(queries.neighbor_actions))
         columns = self.observations.T.contiguous()

@@ -124,7 +124,7 @@ def _reweighted(problem: BellmanProblem, units: Units, n_resamples: int, seed: i
         drawn = rng.exponential(size=units.count)
         # A mean of one: pessimism compares the samples' weights with its own.
         of_data = drawn[units.of_transitions] / drawn[np.unique(units.of_transitions)].mean()
-        log_weights = th.as_tensor(np.log(of_data)).to(problem.rewards)
+        log_weights = problem.from_data_order(th.as_tensor(np.log(of_data)).to(problem.rewards))
         reweighted = replace(neighbors, log_state_kernel=neighbors.log_state_kernel + neighbors.gather(log_weights))
         starts = None
         if units.of_starts is not None:
@@ -160,7 +160,8 @@ def exit_probability(
     """
     starts = problem.queries.states[problem.n_next_states :].cpu().numpy()
     starts_inside = th.as_tensor(_inside(inside, starts)).to(problem.rewards)
-    exits = 1.0 - th.as_tensor(_inside(inside, np.asarray(next_observations))).to(problem.rewards)
+    remains = th.as_tensor(_inside(inside, np.asarray(next_observations))).to(problem.rewards)
+    exits = 1.0 - problem.from_data_order(remains)
     # Another reward on the same chain: one for leaving, which is an end.
     leaving = replace(
         _apart(problem),

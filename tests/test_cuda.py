@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch as th
 
+import sb3_nopg.preparation
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
-from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused
 from sb3_nopg.bellman import BellmanProblem, prepare_problem, return_derivative
+from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
 from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
 from sb3_nopg.solvers import solve
+from sb3_nopg.solvers.bicgstab import PlainIteration
+from sb3_nopg.solvers.recording import RecordedIteration, Recordings
 from sb3_nopg.transition import TransitionMatrix
 
 pytestmark = pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU")
@@ -51,21 +55,34 @@ def test_engine_gives_the_cpus_answers(n_neighbors):
     np.testing.assert_allclose(return_derivative(gpu, ours).cpu(), return_derivative(cpu, expected), rtol=1e-6, atol=1e-10)
 
 
+def data_of(n: int) -> TransitionDataset:
+    rng = np.random.default_rng(0)
+    observations, actions = rng.normal(size=(n, 2)), rng.uniform(-1, 1, (n, 1))
+    return TransitionDataset(
+        observations, actions, -(observations**2).sum(1), observations + 0.1 * actions, np.zeros(n, dtype=bool)
+    )
+
+
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_learning_follows_the_cpus_path(variant):
-    rng = np.random.default_rng(0)
-    observations, actions = rng.normal(size=(400, 2)), rng.uniform(-1, 1, (400, 1))
-    data = TransitionDataset(
-        observations, actions, -(observations**2).sum(1), observations + 0.1 * actions, np.zeros(400, dtype=bool)
-    )
-    models = [
-        NOPG("MlpPolicy", None, dataset=data, initial_states=[1.0, 1.0], variant=variant, seed=0, device=device).learn(20)
-        for device in ("cpu", "cuda")
-    ]
-    probes = rng.normal(size=(50, 2))
+    settings = {**AS_IN_THE_PAPER, "initial_states": [1.0, 1.0], "variant": variant, "seed": 0}
+    models = [NOPG("MlpPolicy", None, dataset=data_of(400), device=device, **settings).learn(20) for device in ("cpu", "cuda")]
+    probes = np.random.default_rng(1).normal(size=(50, 2))
     assert models[1].estimated_return() == pytest.approx(models[0].estimated_return(), rel=1e-4)
     np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in models), atol=1e-3)
     np.testing.assert_allclose(*(model.value(probes) for model in models), rtol=1e-3)
+
+
+def test_defaults_learn_as_much_as_on_the_cpu():
+    """Value iteration chooses between actions that are worth nearly the same, so that paths part: returns must not."""
+    models = [
+        NOPG("MlpPolicy", None, dataset=data_of(400), initial_states=[1.0, 1.0], seed=0, device=device)
+        for device in ("cpu", "cuda")
+    ]
+    before = models[0].estimated_return()
+    after = [model.learn(20).estimated_return() for model in models]
+    assert after[0] > before
+    assert after[1] == pytest.approx(after[0], abs=0.02 * (after[0] - before))
 
 
 @pytest.mark.parametrize("count", [1, 64])
@@ -96,3 +113,88 @@ def test_large_systems_are_solved_in_single_precision_first():
     assert "float32" in solution.method
     residual = rhs - (solution.value - 0.99 * transition.to_dense() @ solution.value)
     assert float(residual.norm() / rhs.norm()) <= 1e-9
+
+
+@pytest.mark.parametrize("with_preconditioner", [False, True])
+@pytest.mark.parametrize("dtype", [th.float32, th.float64])
+def test_a_recorded_iteration_takes_the_plain_ones_steps(dtype, with_preconditioner):
+    n = 2_000
+    generator = th.Generator().manual_seed(0)
+    matrix = th.eye(n) - 0.9 * th.softmax(3.0 * th.randn(n, n, generator=generator), dim=1)
+    matrix, rhs = matrix.to("cuda", dtype), th.randn(n, generator=generator).to("cuda", dtype)
+    diagonal = matrix.diagonal().clone()
+    preconditioner = (lambda x: x / diagonal) if with_preconditioner else None
+    operator = matrix.mv
+    recorded = Recordings().iteration("rows", operator, preconditioner, None, rhs)
+    assert isinstance(recorded, RecordedIteration)
+    plain = PlainIteration(operator, preconditioner)
+    # Twice, so that the second start has to overwrite what the first one left.
+    for start in (rhs, 2.0 * rhs.flip(0)):
+        for iteration in (plain, recorded):
+            iteration.begin(th.zeros_like(start), start)
+        for _ in range(4):
+            np.testing.assert_allclose(recorded.step(), plain.step(), rtol=1e-3 if dtype == th.float32 else 1e-9)
+        np.testing.assert_allclose(recorded.value.cpu(), plain.value.cpu(), rtol=1e-3, atol=1e-5)
+
+
+def test_a_recording_lasts_as_long_as_its_preconditioner():
+    rhs, recordings = th.ones(100, dtype=th.float64, device="cuda"), Recordings()
+    first = recordings.iteration("rows", lambda x: 2.0 * x, None, None, rhs)
+    assert recordings.iteration("rows", lambda x: 2.0 * x, None, None, rhs) is first
+    scale = 0.5 * th.ones(100, dtype=th.float64, device="cuda")
+    assert recordings.iteration("rows", lambda x: 2.0 * x, lambda x: scale * x, scale, rhs) is not first
+
+
+def test_what_cannot_be_recorded_runs_step_by_step(caplog):
+    rhs, recordings = th.ones(100, dtype=th.float64, device="cuda"), Recordings()
+    # A number that is brought to the processor breaks a recording off.
+    assert recordings.iteration("rows", lambda x: float(x[0]) * x, None, None, rhs) is None
+    assert "could not be recorded" in caplog.text
+    assert float(th.ones(3, device="cuda").sum()) == 3.0
+
+
+def test_training_in_order_and_recorded_gives_the_cpus_answers(monkeypatch):
+    """The whole path of large data: samples in order, float32 first, recorded iterations, both solves at the same time."""
+    monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", 0)
+    data = data_of(20_000)
+    settings = {"initial_states": [1.0, 1.0], "seed": 0, "n_neighbors": 64, "value_iteration_start": False, "gamma": 0.97}
+    models = [NOPG("MlpPolicy", None, dataset=data, device=device, **settings).learn(5) for device in ("cpu", "cuda")]
+    assert models[1].prepared_problem().transition.in_single_precision
+    for name in ("q_values", "visitation"):
+        ours, expected = (getattr(model, name) for model in models[::-1])
+        assert np.linalg.norm(ours - expected) <= 1e-3 * np.linalg.norm(expected)
+    np.testing.assert_allclose(*(model.policy_gradient() for model in models), rtol=0.05, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [th.float32, th.float64])
+@pytest.mark.parametrize("pessimism", [0.0, 1e-3])
+@pytest.mark.parametrize(("m", "n_actions", "d_a", "k"), [(1, 1, 1, 1), (1000, 1, 1, 64), (333, 3, 2, 50), (70, 2, 1, 1500)])
+def test_fused_weights_and_derivative_are_their_twins(dtype, pessimism, m, n_actions, d_a, k):
+    generator = th.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> th.Tensor:
+        return th.randn(*shape, generator=generator, dtype=th.float64).to("cuda", dtype)
+
+    log_state_kernel, neighbor_actions, actions = -draw(m, k).square(), draw(d_a, m, k), draw(m, n_actions, d_a)
+    log_state_kernel[0] -= 1e4  # a query that is far from everything
+    assert fused.usable(actions, k)
+    weights = fused.kernel_weights(log_state_kernel, neighbor_actions, actions, pessimism)
+    expected = responsibilities(log_state_kernel, log_action_kernel(actions, neighbor_actions), pessimism)
+    precise = dtype == th.float64
+    np.testing.assert_allclose(weights.cpu(), expected.cpu(), rtol=1e-11 if precise else 1e-3, atol=1e-14 if precise else 1e-6)
+
+    indices, values = th.randint(0, 40, (m, k), generator=generator).cuda(), 1e3 + draw(40)
+    ours = fused.action_derivative(expected, indices, values, neighbor_actions)
+    twin = action_derivative(expected, values[indices][:, None, :], neighbor_actions)
+    np.testing.assert_allclose(ours.cpu(), twin.cpu(), rtol=1e-9 if precise else 1e-2, atol=1e-11 if precise else 1e-3)
+
+
+@pytest.mark.parametrize("k", [1, 50, 64, 1500])
+def test_fused_product_is_its_twin(k):
+    n = 3_001
+    generator = th.Generator().manual_seed(0)
+    columns = th.randint(0, n, (n, k), generator=generator)
+    values, x = th.rand(n, k, generator=generator) / k, th.randn(n, generator=generator)
+    expected = x - 0.99 * (values * x[columns]).sum(dim=1)
+    ours = fused.bellman_rows(values.cuda(), columns.int().cuda(), x.cuda(), 0.99)
+    np.testing.assert_allclose(ours.cpu(), expected, rtol=1e-4, atol=1e-5)

@@ -2,7 +2,7 @@
 
 import torch as th
 
-from sb3_nopg.solvers.bicgstab import bicgstab
+from sb3_nopg.solvers.bicgstab import Iteration, bicgstab
 from sb3_nopg.solvers.solution import LinearMap, Solution, read
 
 # float32 has about seven digits, of which the system's condition takes two or three: more cannot be gained in one round.
@@ -17,6 +17,7 @@ def refined(
     initial_guess: th.Tensor | None,
     tolerance: float,
     max_iterations: int,
+    iteration: Iteration | None = None,
 ) -> Solution:
     """
     Solve A x = b in rounds: the residual in float64, the correction that it asks for by BiCGSTAB in float32.
@@ -27,6 +28,7 @@ def refined(
     :param initial_guess: where to start, zero if None, (n,)
     :param tolerance: on ‖b − A x‖ / ‖b‖
     :param max_iterations: over all rounds
+    :param iteration: a faster way through one in float32
     :return: the best value that was found, whether or not it reaches the tolerance
     """
     value = th.zeros_like(rhs) if initial_guess is None else initial_guess
@@ -41,7 +43,8 @@ def refined(
             break
         # A little more than needed, because rounding takes some of it.
         gain = max(0.9 * tolerance * rhs_norm / norm, _BEST_GAIN)
-        correction = bicgstab(operator, (residual / norm).float(), preconditioner, None, gain, max_iterations - n_iterations)
+        budget = max_iterations - n_iterations
+        correction = bicgstab(operator, (residual / norm).float(), preconditioner, None, gain, budget, iteration)
         n_iterations += correction.n_iterations
         better = value + norm * correction.value.to(rhs.dtype)
         better_residual = rhs - operator(better)

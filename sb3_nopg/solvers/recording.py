@@ -1,0 +1,109 @@
+"""
+An iteration recorded on a GPU and played back: forty small steps at the cost of starting one.
+
+A CUDA graph repeats the same work in the same memory. So what it reads, the matrix and the preconditioner, must stay where it
+is: a matrix that is refilled in place does, a new preconditioner needs a new recording.
+"""
+
+import logging
+from threading import Lock
+
+import torch as th
+
+from sb3_nopg.solvers.bicgstab import Iteration, Vectors, iterate
+from sb3_nopg.solvers.solution import LinearMap
+
+_logger = logging.getLogger(__name__)
+# What a library sets up at its first call cannot be recorded.
+_WARM_UPS = 2
+# One recording at a time, also where several threads solve.
+_recording = Lock()
+
+
+class RecordedIteration:
+    """
+    The same as :class:`sb3_nopg.solvers.bicgstab.PlainIteration`, on a GPU.
+
+    :param operator: x ↦ A x
+    :param preconditioner: x ↦ M⁻¹ x; None for x itself
+    :param like: a vector of the right length, precision and device
+    """
+
+    def __init__(self, operator: LinearMap, preconditioner: LinearMap | None, like: th.Tensor):
+        self._vectors = Vectors(*(th.zeros_like(like) for _ in range(4)))
+        self._rho = th.zeros((), dtype=like.dtype, device=like.device)
+        self._numbers = th.zeros(4, dtype=like.dtype, device=like.device)
+        self._graph = th.cuda.CUDAGraph()
+
+        def work() -> None:
+            rho, norm, alpha, omega = map(th.as_tensor, iterate(operator, preconditioner, self._vectors, self._rho))
+            self._rho.copy_(rho)
+            th.stack([norm, alpha, omega, rho], out=self._numbers)
+
+        with _recording:
+            side = th.cuda.Stream()
+            side.wait_stream(th.cuda.current_stream())
+            with th.cuda.stream(side):
+                for _ in range(_WARM_UPS):
+                    work()
+            th.cuda.current_stream().wait_stream(side)
+            with th.cuda.graph(self._graph, capture_error_mode="thread_local"):
+                work()
+
+    def begin(self, value: th.Tensor, residual: th.Tensor) -> None:
+        """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""
+        self._vectors.value.copy_(value)
+        for vector in (self._vectors.residual, self._vectors.shadow, self._vectors.direction):
+            vector.copy_(residual)
+        self._rho.copy_(th.dot(residual, residual))
+
+    def step(self) -> list[float]:
+        """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""
+        self._graph.replay()
+        return self._numbers.tolist()
+
+    @property
+    def value(self) -> th.Tensor:
+        """A copy, which stays as it is."""
+        return self._vectors.value.clone()
+
+
+class Recordings:
+    """Recorded iterations of the systems that a problem has, by name."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[object, Iteration]] = {}
+        self._impossible = False
+
+    def __reduce__(self) -> tuple[type["Recordings"], tuple[()]]:
+        # A copy, or what comes from a file, starts with none: recordings belong to the memory they were made in.
+        return Recordings, ()
+
+    def iteration(
+        self,
+        name: str,
+        operator: LinearMap,
+        preconditioner: LinearMap | None,
+        made_of: object,
+        like: th.Tensor,
+    ) -> Iteration | None:
+        """
+        :param name: of the system
+        :param operator: x ↦ A x, always the same for this name
+        :param preconditioner: x ↦ M⁻¹ x; None for x itself
+        :param made_of: what the preconditioner reads: another object asks for another recording
+        :param like: a vector of the right length, precision and device
+        :return: None where there is no GPU, or nothing can be recorded on it
+        """
+        if not like.is_cuda or self._impossible:
+            return None
+        if name not in self._kept or self._kept[name][0] is not made_of:
+            # The old one first: there need not be room for both.
+            self._kept.pop(name, None)
+            try:
+                self._kept[name] = made_of, RecordedIteration(operator, preconditioner, like)
+            except RuntimeError as error:
+                self._impossible = True
+                _logger.warning("The solver's iterations could not be recorded and run step by step: %s", error)
+                return None
+        return self._kept[name][1]
