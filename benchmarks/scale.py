@@ -28,10 +28,11 @@ import torch as th
 
 from machine import conditions
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman import BellmanProblem, return_derivative, solve_bellman
+from sb3_nopg.bellman import return_derivative, solve_bellman
 from sb3_nopg.distributed import process_group
 from sb3_nopg.memory import size_of
 from sb3_nopg.neighbors import find_neighbors
+from sb3_nopg.problem import BellmanProblem
 from scale_problem import GAMMA, N_NEIGHBORS, fitting_bandwidth, our_model, random_cartpole
 
 STAGES = ("policy", "weights", "solve", "gradient", "step")
@@ -118,7 +119,7 @@ def product_figures(problem: BellmanProblem, bandwidth: float) -> dict[str, floa
 
 def measure(n: int, device: str, bandwidth: float, **arguments: Any) -> dict[str, Any]:
     """One line of the result, in the process that calls this."""
-    memory_before = _peak_memory(device)
+    memory_before = _memory_before(device)
     model = our_model(n, device, **arguments)
     preparation = seconds_of(model.prepared_problem, device)
     problem = model.prepared_problem()
@@ -142,6 +143,7 @@ def measure(n: int, device: str, bandwidth: float, **arguments: Any) -> dict[str
         "device": device,
         "weights": model.weights,
         "pessimism": model.pessimism,
+        "precision": model.precision,
         "n_neighbors": problem.queries.neighbors.n_neighbors,
         "truncation_error": problem.queries.neighbors.truncation_error,
         "neighbor_seconds": seconds_of(find, device),
@@ -179,11 +181,16 @@ def _show(row: dict[str, Any]) -> None:
     )
 
 
+def _memory_before(device: str) -> int:
+    """What is in use, of which a peak to come is free."""
+    if device == "cuda":
+        th.cuda.reset_peak_memory_stats()
+    return _peak_memory(device)
+
+
 def _peak_memory(device: str) -> int:
     if device == "cuda":
-        peak = th.cuda.max_memory_allocated()
-        th.cuda.reset_peak_memory_stats()
-        return peak
+        return th.cuda.max_memory_allocated()
     # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["VmHWM"].split()[0]) * 1024

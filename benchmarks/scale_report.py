@@ -22,7 +22,8 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
         conditions = part.pop("conditions")
         for name, value in part.items():
             if name == "updates":
-                for device, figures in value.items():
+                for place, figures in value.items():
+                    device = place if place == "cuda" else f"{place}, {figures['threads']} thread(s)"
                     # Sizes measured one after the other make one table.
                     earlier = result["updates"].get(device, {"rows": [], "copy_bandwidths": []})
                     result["updates"][device] = {
@@ -57,6 +58,7 @@ def seconds(row: dict[str, Any]) -> float:
 def plain(rows: list[dict[str, Any]], weights: str) -> list[dict[str, Any]]:
     """Those that differ in nothing but n, the smallest first."""
     chosen = [row for row in rows if row["weights"] == weights and row["pessimism"] == 0.0]
+    chosen = [row for row in chosen if row.get("precision", "float64") == "float64"]
     return sorted({row["n"]: row for row in reversed(chosen)}.values(), key=lambda row: row["n"])
 
 
@@ -66,8 +68,7 @@ def table(result: dict[str, Any]) -> str:
         lines += [
             f"## Updates on {device}",
             "",
-            f"Copies at {' and '.join(f'{speed / 1e9:.1f}' for speed in figures['copy_bandwidths'])} GB/s, "
-            f"{figures['threads']} thread(s). "
+            f"Copies at {' and '.join(f'{speed / 1e9:.1f}' for speed in figures['copy_bandwidths'])} GB/s. "
             + ", ".join(f"{name}: time grows as n^{value:.2f}" for name, value in figures["exponents"].items()),
             "",
             "| n | weights | lists, s | update, ms | processor, ms | policy | weights | solve | gradient | step "
@@ -94,12 +95,14 @@ def table(result: dict[str, Any]) -> str:
 def _line(row: dict[str, Any]) -> str:
     stages = " | ".join(f"{1e3 * seconds:.1f}" for seconds in row["stages"].values())
     kind = row["weights"] + (f", κ = {row['pessimism']}" if row["pessimism"] else "")
+    kind += ", float32" if row.get("precision") == "float32" else ""
+    peak = "–" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 1e6:.0f}"
     shares = [row.get(f"product_{dtype}_share_of_copy_bandwidth") for dtype in ("float64", "float32")]
     return (
         f"| {row['n']} | {kind} | {row['neighbor_seconds']:.2f} | {1e3 * row['update_seconds']:.1f} "
         f"| {1e3 * row['update_processor_seconds']:.1f} | {stages} "
         f"| {row['q_iterations']:.1f}, {row['visitation_iterations']:.1f} "
-        f"| {row['peak_bytes'] / 1e6:.0f} | {row['estimated_bytes'] / 1e6:.0f} "
+        f"| {peak} | {row['estimated_bytes'] / 1e6:.0f} "
         f"| {', '.join('–' if share is None else f'{share:.2f}' for share in shares)} |"
     )
 
@@ -113,7 +116,8 @@ def picture(result: dict[str, Any]) -> Figure:
             rows = plain(figures["rows"], weights)
             n = [row["n"] for row in rows]
             time_axis.loglog(n, [seconds(row) for row in rows], "o-", label=f"{device}, {weights}")
-            line = memory_axis.loglog(n, [row["peak_bytes"] / 1e6 for row in rows], "o-", label=f"{device}, {weights}")[0]
+            peaks = [np.nan if row["peak_bytes"] is None else row["peak_bytes"] / 1e6 for row in rows]
+            line = memory_axis.loglog(n, peaks, "o-", label=f"{device}, {weights}")[0]
             memory_axis.loglog(n, [row["estimated_bytes"] / 1e6 for row in rows], "--", color=line.get_color())
     time_axis.set(xlabel="transitions", ylabel="seconds an update (of processor on the CPU)")
     memory_axis.set(xlabel="transitions", ylabel="peak memory, MB (stated: dashed)")

@@ -8,7 +8,7 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
-from sb3_nopg.bellman import BellmanProblem, WarmStart
+from sb3_nopg.bellman import WarmStart
 from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces
 from sb3_nopg.checkpoint import ResumableAlgorithm
 from sb3_nopg.checks import check_states
@@ -20,6 +20,7 @@ from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.preparation import build_problem, find_initial_states, split_off
+from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.reporting import announce_thin_support
 
 BandwidthChoice = str | float | list[float] | np.ndarray

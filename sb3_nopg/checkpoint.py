@@ -21,11 +21,12 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.utils import get_device
 
-from sb3_nopg.bellman import BellmanProblem, WarmStart
+from sb3_nopg.bellman import WarmStart
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.fingerprint import dataset_fingerprint
 from sb3_nopg.keeping import BestSoFar
+from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 
 _logger = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from sb3_nopg.arrays import regular_array
 from sb3_nopg.attached_data import BandwidthChoice, LearnsFromData, check_dataset
 from sb3_nopg.bandwidth import Bandwidths
-from sb3_nopg.bellman import BellmanProblem, WarmStart, return_derivative, solve_bellman
+from sb3_nopg.bellman import WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
     dataset_from_replay_buffer,
     read_replay_buffer,
@@ -44,6 +44,7 @@ from sb3_nopg.policies import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 from sb3_nopg.queries import PolicyQueries
 from sb3_nopg.query_batches import draw_queries

@@ -9,12 +9,12 @@ import torch as th
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_nopg.bandwidth import Bandwidths, varies
-from sb3_nopg.bellman import BellmanProblem, prepare_problem
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dataset_overlap import shared_rows
 from sb3_nopg.errors import InputError
 from sb3_nopg.partition import halve_repeatedly
+from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.processes import Processes
 from sb3_nopg.support import Support
 

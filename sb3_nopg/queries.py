@@ -8,11 +8,12 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.arrays import check_finite
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, return_derivative, solve_bellman, solve_values
+from sb3_nopg.bellman import BellmanSolution, WarmStart, return_derivative, solve_bellman, solve_values
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 from sb3_nopg.support import Queries
 from sb3_nopg.uncertainty import Region, ReturnInterval, effective_sample_size, exit_probability, return_interval, units_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman import BellmanProblem
+from sb3_nopg.problem import BellmanProblem
 
 
 @dataclass(frozen=True)

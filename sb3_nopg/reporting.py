@@ -7,7 +7,8 @@ from itertools import pairwise
 import torch as th
 from stable_baselines3.common.logger import Logger
 
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution
+from sb3_nopg.bellman import BellmanSolution
+from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.starts import StartTrial
 
 _logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ import torch as th
 from gymnasium import spaces
 from scipy.stats import qmc
 
-from sb3_nopg.bellman import BellmanProblem
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.support import Queries
 
 # Candidates for each action dimension, and for more dimensions than a grid has room for, in all.

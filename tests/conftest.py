@@ -4,7 +4,8 @@ import numpy as np
 import torch as th
 
 from oracles import OracleProblem
-from sb3_nopg.bellman import BellmanProblem, BellmanSolution, WarmStart, prepare_problem, solve_bellman
+from sb3_nopg.bellman import BellmanSolution, WarmStart, solve_bellman
+from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.support import Support
 
 th.set_num_threads(1)

@@ -10,9 +10,10 @@ import sb3_nopg.preparation
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
 from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused
-from sb3_nopg.bellman import BellmanProblem, prepare_problem, return_derivative
+from sb3_nopg.bellman import return_derivative
 from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
 from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
+from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.solvers import solve
 from sb3_nopg.solvers.bicgstab import PlainIteration
 from sb3_nopg.solvers.recording import RecordedIteration, Recordings

@@ -6,10 +6,9 @@ few hundred or thousand cells does that exactly and at little cost: cells of nea
 
     M⁻¹ = I + R ((I − γ W P̂ R)⁻¹ − I) W
 
-as preconditioner of Λ = I − γ P̂, and its transpose of Λᵀ. Where cells have samples enough, the R on the left blends what the
-nearest ones say, because values change gradually. The model decides only how many iterations a solve takes, never its result,
-so it may lag behind the policy. Where P̂ is nearly a table of nearest samples, averages over cells say nothing about it and
-the model does harm: so now and then a new one is tried against none on the system it is for.
+as preconditioner of Λ = I − γ P̂, and its transpose of Λᵀ. It decides only how many iterations a solve takes, never its
+result, so it may lag behind the policy. Where P̂ is nearly a table of nearest samples, averages over cells say nothing about
+it and the model does harm: so now and then a new one is tried against none on the system it is for.
 """
 
 from typing import Any, Literal
@@ -21,7 +20,6 @@ from scipy.sparse.linalg import splu
 
 from sb3_nopg.partition import Partition, halve_repeatedly, sum_members
 from sb3_nopg.solvers.bicgstab import bicgstab
-from sb3_nopg.solvers.blending import Blend
 from sb3_nopg.solvers.solution import LinearMap
 from sb3_nopg.transition import TransitionMatrix
 
@@ -34,8 +32,6 @@ _MAX_DENSE_CELLS = {"cpu": 256, "gpu": 4096}
 # so many samples a cell that its product takes a small part of the time that one with the fine matrix does.
 _MAX_ENTRIES_A_ROW = 32
 _MAX_DENSE_CELLS_IF_FULL, _SAMPLES_A_DENSE_CELL = 2048, 24
-# Blending saves a sixth of the iterations at 100,000 samples in cells of 50, and nothing worth its cost at fewer.
-_WORTH_BLENDING, _SAMPLES_A_BLENDED_CELL = 2**15, 16
 # Policies change little from one update to the next: a model this many updates old still serves.
 _UPDATES_BETWEEN_REFRESHES = 20
 # A trial costs as much as some updates do, and its verdict holds for longer than a model.
@@ -55,8 +51,8 @@ class CoarseModel:
         self._kind = "cpu" if self._device.type == "cpu" else "gpu"
         n_cells = max(1, min(n // 4, _MAX_DENSE_CELLS["cpu"]), min(n // 8, _MAX_CELLS[self._kind]))
         n_levels = int(np.log2(n_cells))
-        self._next_states = next_states.detach()
-        self._set_cells(halve_repeatedly(self._next_states, n_levels).labels, 2**n_levels)
+        self._dtype = next_states.dtype
+        self._set_cells(halve_repeatedly(next_states.detach(), n_levels).labels, 2**n_levels)
         self._inverse: _DenseInverse | _SparseFactors | None = None
         self._age, self._n_builds = 0, 0
         self.pays = False
@@ -64,8 +60,7 @@ class CoarseModel:
     def _set_cells(self, cell: th.Tensor, n_cells: int) -> None:
         self._cell, self._n_cells = cell, n_cells
         counts = th.bincount(cell, minlength=n_cells)
-        self._size = counts.to(self._next_states.dtype)
-        self._blend: Blend | None = None
+        self._size = counts.to(self._dtype)
         if cell.is_cuda:
             partition = Partition(th.argsort(cell, stable=True), th.cat([counts.new_zeros(1), counts.cumsum(0)]))
             self._members, self._is_member = partition.table()
@@ -88,7 +83,6 @@ class CoarseModel:
                 self._inverse = _DenseInverse.of(th.from_numpy(coarse.toarray()).to(self._size), self._size, gamma)
             else:
                 self._inverse = _SparseFactors(coarse, self._size, gamma)
-        self._blend_cells()
         self._age = 0
 
         def operator(x: th.Tensor) -> th.Tensor:
@@ -97,11 +91,6 @@ class CoarseModel:
         if self._n_builds % _BUILDS_BETWEEN_TRIALS == 0:
             self.pays = bool(rhs.any()) and self._wins(operator, rhs)
         self._n_builds += 1
-
-    def _blend_cells(self) -> None:
-        n = len(self._cell)
-        if self._blend is None and n >= max(_WORTH_BLENDING, _SAMPLES_A_BLENDED_CELL * self._n_cells):
-            self._blend = Blend(self._next_states, self._cell, self._n_cells)
 
     def _wins(self, operator: LinearMap, rhs: th.Tensor) -> bool:
         without = bicgstab(operator, rhs, None, None, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS)
@@ -146,7 +135,6 @@ class CoarseModel:
         while self._n_cells > state["n_cells"]:
             self._merge_halves()
         self._age, self._n_builds, self.pays = state["age"], state["n_builds"], state["pays"]
-        self._blend_cells()
         if state["kind"] is None:
             self._inverse = None
         elif state["kind"] == _DenseInverse.__name__:
@@ -160,8 +148,7 @@ class CoarseModel:
         :return: M⁻¹ x, (n,)
         """
         assert self._inverse is not None
-        correction = self._inverse.correction(self._sum_by_cell(x))
-        return (self._spread(correction) if self._blend is None else self._blend.to_samples(correction)).add_(x)
+        return self._inverse.correction(self._sum_by_cell(x)).index_select(0, self._cell).add_(x)
 
     def precondition_transposed(self, y: th.Tensor) -> th.Tensor:
         """
@@ -169,11 +156,7 @@ class CoarseModel:
         :return: M⁻ᵀ y, (n,)
         """
         assert self._inverse is not None
-        sums = self._sum_by_cell(y) if self._blend is None else self._blend.to_cells(y)
-        return self._spread(self._inverse.correction_transposed(sums)).add_(y)
-
-    def _spread(self, x: th.Tensor) -> th.Tensor:
-        return x.index_select(0, self._cell)
+        return self._inverse.correction_transposed(self._sum_by_cell(y)).index_select(0, self._cell).add_(y)
 
     def _sum_by_cell(self, x: th.Tensor) -> th.Tensor:
         if not x.is_cuda:

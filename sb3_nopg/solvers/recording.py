@@ -6,7 +6,6 @@ is: a matrix that is refilled in place does, a new preconditioner needs a new re
 """
 
 import logging
-from threading import Lock
 
 import torch as th
 
@@ -16,8 +15,6 @@ from sb3_nopg.solvers.solution import LinearMap
 _logger = logging.getLogger(__name__)
 # What a library sets up at its first call cannot be recorded.
 _WARM_UPS = 2
-# One recording at a time, also where several threads solve.
-_recording = Lock()
 
 
 class RecordedIteration:
@@ -40,15 +37,15 @@ class RecordedIteration:
             self._rho.copy_(rho)
             th.stack([norm, alpha, omega, rho], out=self._numbers)
 
-        with _recording:
-            side = th.cuda.Stream()
-            side.wait_stream(th.cuda.current_stream())
-            with th.cuda.stream(side):
-                for _ in range(_WARM_UPS):
-                    work()
-            th.cuda.current_stream().wait_stream(side)
-            with th.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        side = th.cuda.Stream()
+        side.wait_stream(th.cuda.current_stream())
+        with th.cuda.stream(side):
+            for _ in range(_WARM_UPS):
                 work()
+        th.cuda.current_stream().wait_stream(side)
+        # Whatever other threads do on the GPU at the time is no part of it.
+        with th.cuda.graph(self._graph, capture_error_mode="thread_local"):
+            work()
 
     def begin(self, value: th.Tensor, residual: th.Tensor) -> None:
         """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""

@@ -1,0 +1,81 @@
+"""
+The GPU's kernels on the CPU, by Triton's interpreter: slow, and the same arithmetic. ``test_cuda.py`` has them on a GPU.
+
+The interpreter is chosen when Triton is first imported, so that this file runs them in a process of its own.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton for this system")
+
+COMMON = """
+import torch as th
+from sb3_nopg import fused
+from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
+generator = th.Generator().manual_seed(0)
+def draw(*shape, dtype=th.float64):
+    return th.randn(*shape, generator=generator, dtype=th.float64).to(dtype)
+def agree(ours, twin):
+    precise = ours.dtype == th.float64
+    th.testing.assert_close(ours, twin, rtol=1e-9 if precise else 1e-3, atol=1e-12 if precise else 1e-4)
+"""
+
+
+def interpret(program: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", COMMON + program], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_weights_and_derivative_are_their_twins(dtype):
+    ran = interpret(f"""
+for m, n_actions, d_a, k in ((1, 1, 1, 1), (40, 1, 1, 64), (13, 3, 2, 50), (3, 2, 1, 1500)):
+    for pessimism in (0.0, 1e-3):
+        shapes = (m, k), (d_a, m, k), (m, n_actions, d_a)
+        kernel, neighbors, actions = (draw(*shape, dtype=th.{dtype}) for shape in shapes)
+        kernel = -kernel.square()
+        kernel[0] -= 100.0  # a query that is far from everything
+        weights = fused.kernel_weights(kernel, neighbors, actions, pessimism)
+        twin = responsibilities(kernel, log_action_kernel(actions, neighbors), pessimism)
+        agree(weights, twin)
+        indices, values = th.randint(0, 40, (m, k), generator=generator), 1e3 + draw(40, dtype=th.{dtype})
+        ours = fused.action_derivative(twin, indices, values, neighbors)
+        agree(ours, action_derivative(twin, values[indices][:, None, :], neighbors))
+print("all agree")
+""")
+    assert "all agree" in ran.stdout, ran.stderr
+
+
+def test_product_is_its_twin():
+    ran = interpret("""
+n = 101
+for k in (1, 50, 64, 1500):
+    columns = th.randint(0, n, (n, k), generator=generator)
+    values, x = draw(n, k, dtype=th.float32).abs() / k, draw(n, dtype=th.float32)
+    agree(fused.bellman_rows(values, columns.int(), x, 0.99), x - 0.99 * (values * x[columns]).sum(dim=1))
+print("all agree")
+""")
+    assert "all agree" in ran.stdout, ran.stderr
+
+
+def test_a_wrong_kernel_would_be_noticed():
+    """The interpreter runs the kernel's own text: one sign turned round is seen."""
+    ran = interpret("""
+import inspect, tempfile, importlib.util, pathlib
+text = inspect.getsource(fused).replace("log_kernel -= 0.5", "log_kernel += 0.5")
+path = pathlib.Path(tempfile.mkdtemp()) / "turned.py"
+path.write_text(text)
+spec = importlib.util.spec_from_file_location("turned", path)
+turned = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(turned)
+kernel, neighbors, actions = -draw(5, 8).square(), draw(1, 5, 8), draw(5, 1, 1)
+agree(turned.kernel_weights(kernel, neighbors, actions), responsibilities(kernel, log_action_kernel(actions, neighbors)))
+""")
+    assert "not close" in ran.stderr
