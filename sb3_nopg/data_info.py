@@ -9,6 +9,7 @@ from rich.text import Text
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
+from sb3_nopg.action_lag import find_action_lag
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 
@@ -47,7 +48,9 @@ def describe_data(dataset: TransitionDataset) -> dict[str, Any]:
         "constant_reward": bool(_constant(dataset.rewards[:, None])),
         "coverage": _coverage(dataset),
     }
-    description["remarks"] = _remarks(description)
+    lag = find_action_lag(dataset)
+    description["action_lag"] = None if lag is None else {"lag": lag.lag, "unexplained": list(lag.unexplained)}
+    description["remarks"] = _remarks(description) + ([lag.remark] if lag is not None and lag.lag else [])
     return description
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sb3_nopg.action_lag import find_action_lag
 from sb3_nopg.bandwidth import varies
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
@@ -101,7 +102,7 @@ def make_report(
     returns = find_returns(model, held_out, source, learned_from=learned_from)
     bandwidths = _bandwidths(model, data, told)
     support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
-    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths)
+    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, find_action_lag(data))
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(

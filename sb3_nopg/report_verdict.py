@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sb3_nopg.action_lag import ActionLag
 from sb3_nopg.report_limits import LimitFinding
 from sb3_nopg.report_support import SupportFigures
 
@@ -113,6 +114,7 @@ def judge(
     limits: Sequence[LimitFinding],
     n_updates: int,
     bandwidths: Sequence["Bandwidth"] = (),
+    lag: ActionLag | None = None,
 ) -> tuple[str, tuple[str, ...]]:
     """
     :param returns: predicted
@@ -120,6 +122,7 @@ def judge(
     :param limits: that the user gave
     :param n_updates: that the policy was trained for
     :param bandwidths: of the kernels
+    :param lag: of actions in the data; None where it is not known
     :return: ``"go"``, ``"care"`` or ``"no"``, and every objection, the grave ones first
     """
     objections = [
@@ -128,6 +131,8 @@ def judge(
         *_about_support(support),
         *_about_sight(returns, bandwidths),
     ]
+    if lag is not None and lag.lag:
+        objections.append(Objection(CARE, lag.remark))
     if n_updates == 0:
         objections.append(Objection(CARE, "The policy was never trained."))
     grave = [objection.text for objection in objections if objection.level == NO]
