@@ -99,9 +99,9 @@ def product_figures(problem: BellmanProblem, bandwidth: float) -> dict[str, floa
     """How near products with P̂ and its transpose come to the speed at which memory is copied."""
     transition, device = problem.transition, problem.rewards.device.type
     figures = {}
-    for dtype, n_bytes in ((th.float64, 12), (th.float32, 8)):
-        if dtype == th.float32 and not transition.in_single_precision:
-            continue
+    own = problem.rewards.dtype
+    for dtype in (own, th.float32) if transition.in_single_precision else (own,):
+        n_bytes = 4 + dtype.itemsize
         x = problem.rewards.to(dtype)
         # Values and column numbers once; the vector, in and out, is small beside them.
         moved = problem.n_next_states * problem.queries.neighbors.n_neighbors * n_bytes

@@ -160,7 +160,8 @@ def _recorded(
     if problem.processes.several:
         return None
     like = rhs.float() if problem.transition.in_single_precision else rhs
-    return problem.recordings.iteration(name, operator, preconditioner, problem.coarse_model.matrix_in_use, like)
+    made_of = (problem.transition, problem.gamma, problem.coarse_model.matrix_in_use)
+    return problem.recordings.iteration(name, operator, preconditioner, made_of, like)
 
 
 def _estimated_return(

@@ -30,7 +30,7 @@ from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 1
+_FORMAT = 2
 
 SelfResumable = TypeVar("SelfResumable", bound="ResumableAlgorithm")
 

@@ -7,7 +7,9 @@ compare it with and which is used everywhere else.
     action_derivative    Support.action_derivative, for weights that are not corrected
 """
 
+import logging
 import math
+from functools import cache
 from typing import Any
 
 import torch as th
@@ -18,6 +20,7 @@ try:
 except ImportError:  # comes with torch where there is a GPU to use it on
     triton = None
 
+_logger = logging.getLogger(__name__)
 # Entries that one warp of threads works on at a time.
 _ENTRIES_A_WARP = 512
 # Longer rows would not fit the registers.
@@ -29,7 +32,24 @@ def usable(like: th.Tensor, row_length: int) -> bool:
     :param like: a tensor on the device in question
     :param row_length: entries of a row
     """
-    return triton is not None and like.is_cuda and 0 < row_length <= _MAX_ROW
+    if triton is None or not like.is_cuda or not 0 < row_length <= _MAX_ROW:
+        return False
+    # Kernels leave no trace for automatic differentiation.
+    return not (th.is_grad_enabled() and like.requires_grad) and _works_on(like.device)
+
+
+@cache
+def _works_on(device: th.device) -> bool:
+    """Triton may be there and yet unable to build anything, for want of a compiler."""
+    try:
+        values, columns = (th.zeros(1, 1, dtype=dtype, device=device) for dtype in (th.float32, th.int32))
+        bellman_rows(values, columns, th.zeros(1, device=device), 0.5)
+    except Exception as error:  # whatever it is, torch does the same work
+        _logger.warning(
+            "Triton does not work on %s, so that torch's own kernels are used, which take longer: %s", device, error
+        )
+        return False
+    return True
 
 
 def bellman_rows(values: th.Tensor, columns: th.Tensor, x: th.Tensor, gamma: float) -> th.Tensor:
@@ -43,11 +63,13 @@ def bellman_rows(values: th.Tensor, columns: th.Tensor, x: th.Tensor, gamma: flo
     :return: x − γ P̂ x, (n,)
     """
     n, k = values.shape
-    result = th.empty_like(x)
+    result, x = th.empty(n, dtype=x.dtype, device=x.device), x.contiguous()
     rows, padded, launch = _layout(n, k)
-    _bellman_rows[launch["grid"]](
-        values, columns, x, result, gamma, n, k, ROWS=rows, PADDED=padded, num_warps=launch["num_warps"]
-    )
+    # Triton starts on the current device, wherever the tensors are.
+    with th.cuda.device_of(x):
+        _bellman_rows[launch["grid"]](
+            values, columns, x, result, gamma, n, k, ROWS=rows, PADDED=padded, num_warps=launch["num_warps"]
+        )
     return result
 
 
@@ -66,20 +88,21 @@ def kernel_weights(
     # As a tensor, for Triton would round a plain number to float32.
     log_pessimism = actions.new_full((1,), math.log(pessimism) if pessimism > 0.0 else -math.inf)
     rows, padded, launch = _layout(m * n_actions, k)
-    _kernel_weights[launch["grid"]](
-        log_state_kernel.contiguous(),
-        neighbor_actions.contiguous(),
-        actions.contiguous(),
-        weights,
-        log_pessimism,
-        m,
-        n_actions,
-        k,
-        D_A=d_a,
-        ROWS=rows,
-        PADDED=padded,
-        num_warps=launch["num_warps"],
-    )
+    with th.cuda.device_of(actions):
+        _kernel_weights[launch["grid"]](
+            log_state_kernel.contiguous(),
+            neighbor_actions.contiguous(),
+            actions.contiguous(),
+            weights,
+            log_pessimism,
+            m,
+            n_actions,
+            k,
+            D_A=d_a,
+            ROWS=rows,
+            PADDED=padded,
+            num_warps=launch["num_warps"],
+        )
     return weights
 
 
@@ -94,20 +117,21 @@ def action_derivative(weights: th.Tensor, indices: th.Tensor, values: th.Tensor,
     (m, n_actions, k), d_a = weights.shape, len(neighbor_actions)
     derivative = weights.new_empty(m, n_actions, d_a)
     rows, padded, launch = _layout(m * n_actions, k)
-    _action_derivative[launch["grid"]](
-        weights.contiguous(),
-        indices.contiguous(),
-        values,
-        neighbor_actions.contiguous(),
-        derivative,
-        m,
-        n_actions,
-        k,
-        D_A=d_a,
-        ROWS=rows,
-        PADDED=padded,
-        num_warps=launch["num_warps"],
-    )
+    with th.cuda.device_of(weights):
+        _action_derivative[launch["grid"]](
+            weights.contiguous(),
+            indices.contiguous(),
+            values.contiguous(),
+            neighbor_actions.contiguous(),
+            derivative,
+            m,
+            n_actions,
+            k,
+            D_A=d_a,
+            ROWS=rows,
+            PADDED=padded,
+            num_warps=launch["num_warps"],
+        )
     return derivative
 
 

@@ -75,7 +75,7 @@ def build_problem(
         tensor(initial_states),
         gamma,
         tensor(np.where(constant, 0.0, bandwidths.next_state)),
-        next_state_noise,
+        None if next_state_noise is None else ordered(next_state_noise),
         processes,
     )
     return replace(problem, order=order)

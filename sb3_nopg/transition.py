@@ -13,6 +13,8 @@ _MAX_ENTRIES = 2**31 - 1
 # A matrix with more entries than this does not fit a processor's cache, so that products take as long as it takes to read it:
 # in float32 half as long. Smaller ones are not worth a second copy.
 _WORTH_SINGLE_PRECISION = 2**20
+# Entries summed by cell at one time: 2 GB of numbers at the most.
+_AGGREGATED_AT_ONCE = 2**26
 
 
 class TransitionMatrix:
@@ -110,8 +112,13 @@ class TransitionMatrix:
             by_cell = th.zeros(n_cells, self.n, dtype=self._dense.dtype, device=cell.device)
             by_cell.index_add_(0, self._own_rows(cell), self._dense)
             return th.zeros(n_cells, n_cells, dtype=self._dense.dtype, device=cell.device).index_add_(1, cell, by_cell)
-        row_cell, column_cell, values = self._entries_by_cell(cell)
-        return th.bincount(row_cell * n_cells + column_cell, values, n_cells**2).view(n_cells, n_cells)
+        own, total = self._own_rows(cell), th.zeros(n_cells**2, dtype=self._by_row.dtype, device=cell.device)
+        n_rows = max(1, _AGGREGATED_AT_ONCE // max(1, len(self._by_row.values()) // len(own)))
+        # Some rows at a time: numbers of pairs of cells take more memory than the matrix.
+        for start in range(0, len(own), n_rows):
+            row_cell, column_cell, values = self._entries_by_cell(cell, slice(start, start + n_rows))
+            total += th.bincount(row_cell * n_cells + column_cell, values, n_cells**2)
+        return total.view(n_cells, n_cells)
 
     def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> csc_array:
         """
@@ -122,12 +129,14 @@ class TransitionMatrix:
         """
         if self._dense is not None:
             return csc_array(self.aggregate(cell, n_cells).double().numpy())
-        row_cell, column_cell, values = self._entries_by_cell(cell)
+        row_cell, column_cell, values = self._entries_by_cell(cell, slice(None))
         return csc_array((values.double().numpy(), (row_cell.numpy(), column_cell.numpy())), shape=(n_cells, n_cells))
 
-    def _entries_by_cell(self, cell: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        columns, own = self._by_row.col_indices(), self._own_rows(cell)
-        return own.repeat_interleave(len(columns) // len(own)), cell.index_select(0, columns), self._by_row.values()
+    def _entries_by_cell(self, cell: th.Tensor, rows: slice) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """Of some rows: each entry's row and column by cell, and its value."""
+        own = self._own_rows(cell)
+        columns, values = (part.view(len(own), -1)[rows] for part in (self._by_row.col_indices(), self._by_row.values()))
+        return own[rows].repeat_interleave(columns.shape[1]), cell.index_select(0, columns.reshape(-1)), values.reshape(-1)
 
     def _own_rows(self, x: th.Tensor) -> th.Tensor:
         """Of something with an entry for each sample, those of the rows laid out here."""

@@ -282,8 +282,8 @@ def test_damaged_files_are_told(tmp_path):
     with pytest.raises(InputError, match="there is no checkpoint"):
         NOPG.resume(tmp_path / "nothing.ckpt", pushed_point())
     path.write_bytes(whole)
-    _rewrite(path, format=2)
-    with pytest.raises(InputError, match="format 2, not 1"):
+    _rewrite(path, format=1)
+    with pytest.raises(InputError, match="format 1, not 2"):
         NOPG.resume(path, pushed_point())
 
 

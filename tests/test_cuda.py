@@ -126,7 +126,7 @@ def test_a_recorded_iteration_takes_the_plain_ones_steps(dtype, with_preconditio
     diagonal = matrix.diagonal().clone()
     preconditioner = (lambda x: x / diagonal) if with_preconditioner else None
     operator = matrix.mv
-    recorded = Recordings().iteration("rows", operator, preconditioner, None, rhs)
+    recorded = Recordings().iteration("rows", operator, preconditioner, (), rhs)
     assert isinstance(recorded, RecordedIteration)
     plain = PlainIteration(operator, preconditioner)
     # Twice, so that the second start has to overwrite what the first one left.
@@ -140,22 +140,22 @@ def test_a_recorded_iteration_takes_the_plain_ones_steps(dtype, with_preconditio
 
 def test_a_recording_lasts_as_long_as_its_preconditioner():
     rhs, recordings = th.ones(100, dtype=th.float64, device="cuda"), Recordings()
-    first = recordings.iteration("rows", lambda x: 2.0 * x, None, None, rhs)
-    assert recordings.iteration("rows", lambda x: 2.0 * x, None, None, rhs) is first
+    first = recordings.iteration("rows", lambda x: 2.0 * x, None, (None,), rhs)
+    assert recordings.iteration("rows", lambda x: 2.0 * x, None, (None,), rhs) is first
     scale = 0.5 * th.ones(100, dtype=th.float64, device="cuda")
-    assert recordings.iteration("rows", lambda x: 2.0 * x, lambda x: scale * x, scale, rhs) is not first
+    assert recordings.iteration("rows", lambda x: 2.0 * x, lambda x: scale * x, (scale,), rhs) is not first
 
 
 def test_what_cannot_be_recorded_runs_step_by_step(caplog):
     rhs, recordings = th.ones(100, dtype=th.float64, device="cuda"), Recordings()
     # A number that is brought to the processor breaks a recording off.
-    assert recordings.iteration("rows", lambda x: float(x[0]) * x, None, None, rhs) is None
+    assert recordings.iteration("rows", lambda x: float(x[0]) * x, None, (), rhs) is None
     assert "could not be recorded" in caplog.text
     assert float(th.ones(3, device="cuda").sum()) == 3.0
 
 
 def test_training_in_order_and_recorded_gives_the_cpus_answers(monkeypatch):
-    """The whole path of large data: samples in order, float32 first, recorded iterations, both solves at the same time."""
+    """The whole path of large data: samples in order, float32 first, recorded iterations."""
     monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", 0)
     data = data_of(20_000)
     settings = {"initial_states": [1.0, 1.0], "seed": 0, "n_neighbors": 64, "value_iteration_start": False, "gamma": 0.97}
@@ -164,7 +164,8 @@ def test_training_in_order_and_recorded_gives_the_cpus_answers(monkeypatch):
     for name in ("q_values", "visitation"):
         ours, expected = (getattr(model, name) for model in models[::-1])
         assert np.linalg.norm(ours - expected) <= 1e-3 * np.linalg.norm(expected)
-    np.testing.assert_allclose(*(model.policy_gradient() for model in models), rtol=0.05, atol=1e-2)
+    expected, ours = (model.policy_gradient() for model in models)
+    assert np.linalg.norm(ours - expected) <= 0.02 * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("dtype", [th.float32, th.float64])

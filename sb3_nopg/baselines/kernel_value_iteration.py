@@ -48,7 +48,7 @@ class KernelValueIteration:
         choice = iterate_values(self._problem, th.as_tensor(actions).to(self._problem.rewards))
         self.candidates = actions
         self.estimated_return, self.n_rounds = choice.estimated_return, choice.n_rounds
-        self.q_values: np.ndarray = choice.q_values.cpu().numpy()
+        self.q_values: np.ndarray = self._problem.to_data_order(choice.q_values).cpu().numpy()
         self._tensors = choice.candidates, choice.q_values
 
     @th.no_grad()

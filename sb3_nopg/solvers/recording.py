@@ -37,15 +37,16 @@ class RecordedIteration:
             self._rho.copy_(rho)
             th.stack([norm, alpha, omega, rho], out=self._numbers)
 
-        side = th.cuda.Stream()
-        side.wait_stream(th.cuda.current_stream())
-        with th.cuda.stream(side):
-            for _ in range(_WARM_UPS):
+        with th.cuda.device_of(like):
+            side = th.cuda.Stream()
+            side.wait_stream(th.cuda.current_stream())
+            with th.cuda.stream(side):
+                for _ in range(_WARM_UPS):
+                    work()
+            th.cuda.current_stream().wait_stream(side)
+            # Whatever other threads do on the GPU at the time is no part of it.
+            with th.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
                 work()
-        th.cuda.current_stream().wait_stream(side)
-        # Whatever other threads do on the GPU at the time is no part of it.
-        with th.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            work()
 
     def begin(self, value: th.Tensor, residual: th.Tensor) -> None:
         """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""
@@ -56,7 +57,8 @@ class RecordedIteration:
 
     def step(self) -> list[float]:
         """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""
-        self._graph.replay()
+        with th.cuda.device_of(self._numbers):
+            self._graph.replay()
         return self._numbers.tolist()
 
     @property
@@ -69,7 +71,7 @@ class Recordings:
     """Recorded iterations of the systems that a problem has, by name."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[object, Iteration]] = {}
+        self._kept: dict[str, tuple[tuple[object, ...], Iteration]] = {}
         self._impossible = False
 
     def __reduce__(self) -> tuple[type["Recordings"], tuple[()]]:
@@ -81,26 +83,35 @@ class Recordings:
         name: str,
         operator: LinearMap,
         preconditioner: LinearMap | None,
-        made_of: object,
+        made_of: tuple[object, ...],
         like: th.Tensor,
     ) -> Iteration | None:
         """
         :param name: of the system
         :param operator: x ↦ A x, always the same for this name
         :param preconditioner: x ↦ M⁻¹ x; None for x itself
-        :param made_of: what the preconditioner reads: another object asks for another recording
+        :param made_of: all that operator and preconditioner read: where one of these is another object, so is the recording
         :param like: a vector of the right length, precision and device
         :return: None where there is no GPU, or nothing can be recorded on it
         """
         if not like.is_cuda or self._impossible:
             return None
-        if name not in self._kept or self._kept[name][0] is not made_of:
+        if name not in self._kept or not _the_same(self._kept[name][0], made_of):
             # The old one first: there need not be room for both.
             self._kept.pop(name, None)
             try:
                 self._kept[name] = made_of, RecordedIteration(operator, preconditioner, like)
+            except th.cuda.OutOfMemoryError:
+                return None  # there may be room for it another time
             except RuntimeError as error:
                 self._impossible = True
                 _logger.warning("The solver's iterations could not be recorded and run step by step: %s", error)
                 return None
         return self._kept[name][1]
+
+
+def _the_same(first: tuple[object, ...], second: tuple[object, ...]) -> bool:
+    """Equal numbers, and not only equal but the very same objects."""
+    return len(first) == len(second) and all(
+        one == other if isinstance(one, float) else one is other for one, other in zip(first, second, strict=True)
+    )
