@@ -50,6 +50,8 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
     :param dataset: recorded transitions, in time's order within episodes
     :return: None where the data does not tell: no or too few episodes, or too short ones
     """
+    if dataset.n_synthetic == len(dataset):
+        return None
     data = dataset.real if dataset.n_synthetic else dataset
     labels = episode_labels(data)
     if labels is None or len(np.unique(labels)) < _N_PARTS:

@@ -33,29 +33,23 @@ def interpret(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_weights_and_derivative_are_their_twins(dtype):
-    ran = interpret(f"""
-for m, n_actions, d_a, k in ((1, 1, 1, 1), (40, 1, 1, 64), (13, 3, 2, 50), (3, 2, 1, 1500)):
-    for pessimism in (0.0, 1e-3):
+def test_kernels_are_their_twins():
+    ran = interpret("""
+for dtype in (th.float32, th.float64):
+    for (m, n_actions, d_a, k), pessimism in (
+        ((1, 1, 1, 1), 0.0), ((20, 1, 1, 64), 0.0), ((20, 1, 1, 64), 1e-3), ((13, 3, 2, 50), 1e-3), ((2, 2, 1, 1500), 0.0)
+    ):
         shapes = (m, k), (d_a, m, k), (m, n_actions, d_a)
-        kernel, neighbors, actions = (draw(*shape, dtype=th.{dtype}) for shape in shapes)
+        kernel, neighbors, actions = (draw(*shape, dtype=dtype) for shape in shapes)
         kernel = -kernel.square()
         kernel[0] -= 100.0  # a query that is far from everything
         weights = fused.kernel_weights(kernel, neighbors, actions, pessimism)
         twin = responsibilities(kernel, log_action_kernel(actions, neighbors), pessimism)
         agree(weights, twin)
-        indices, values = th.randint(0, 40, (m, k), generator=generator), 1e3 + draw(40, dtype=th.{dtype})
+        indices, values = th.randint(0, 40, (m, k), generator=generator), 1e3 + draw(40, dtype=dtype)
         ours = fused.action_derivative(twin, indices, values, neighbors)
         agree(ours, action_derivative(twin, values[indices][:, None, :], neighbors))
-print("all agree")
-""")
-    assert "all agree" in ran.stdout, ran.stderr
-
-
-def test_product_is_its_twin():
-    ran = interpret("""
-n = 101
+n = 41
 for k in (1, 50, 64, 1500):
     columns = th.randint(0, n, (n, k), generator=generator)
     values, x = draw(n, k, dtype=th.float32).abs() / k, draw(n, dtype=th.float32)
