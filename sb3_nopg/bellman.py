@@ -78,8 +78,8 @@ def solve_bellman(
     """
     warm_start, tolerance = warm_start or WarmStart(), _attainable(problem, tolerance)
     rhs, initial_weights = _set_up(problem, kernel_weights)
-    q_solve = _solve_rows(problem, rhs, warm_start.q_history, tolerance)
-    visitation_solve = _solve_columns(problem, initial_weights, warm_start.visitation_history, tolerance)
+    q_solve = _solve(problem, rhs, warm_start.q_history, tolerance)
+    visitation_solve = _solve(problem, initial_weights, warm_start.visitation_history, tolerance, transposed=True)
     estimated_return = _estimated_return(problem, rhs, q_solve, initial_weights, tolerance)
     return BellmanSolution(kernel_weights, estimated_return, q_solve, visitation_solve)
 
@@ -94,7 +94,7 @@ def solve_values(
     """
     warm_start, tolerance = warm_start or WarmStart(), _attainable(problem, tolerance)
     rhs, initial_weights = _set_up(problem, kernel_weights)
-    q_solve = _solve_rows(problem, rhs, warm_start.q_history, tolerance)
+    q_solve = _solve(problem, rhs, warm_start.q_history, tolerance)
     return _estimated_return(problem, rhs, q_solve, initial_weights, tolerance), q_solve, initial_weights
 
 
@@ -116,41 +116,31 @@ def _set_up(problem: BellmanProblem, kernel_weights: th.Tensor) -> tuple[th.Tens
     return rhs, _initial_weights(problem, weights[problem.n_next_states :])
 
 
-def _solve_rows(problem: BellmanProblem, rhs: th.Tensor, history: SolutionHistory, tolerance: float) -> Solution:
-    """q = Λ⁻¹ r."""
-    transition, coarse_model = problem.transition, problem.coarse_model
+def _solve(
+    problem: BellmanProblem, rhs: th.Tensor, history: SolutionHistory, tolerance: float, *, transposed: bool = False
+) -> Solution:
+    """q = Λ⁻¹ r, or transposed μ = Λ⁻ᵀ ε₀."""
+    transition, coarse_model, gamma = problem.transition, problem.coarse_model, problem.gamma
+    product = transition.bellman_operator_transposed if transposed else transition.bellman_operator
+    precondition = coarse_model.precondition_transposed if transposed else coarse_model.precondition
+    preconditioner = precondition if coarse_model.pays else None
 
     def operator(x: th.Tensor) -> th.Tensor:
-        return transition.bellman_operator(x, problem.gamma)
+        return product(x, gamma)
+
+    def to_dense() -> th.Tensor:
+        matrix = transition.dense_bellman_operator(gamma)
+        return matrix.T if transposed else matrix
 
     return solve(
         operator,
         rhs,
-        lambda: transition.dense_bellman_operator(problem.gamma),
-        preconditioner := coarse_model.precondition if coarse_model.pays else None,
+        to_dense,
+        preconditioner,
         history.guess(operator, rhs, transition.in_single_precision),
         tolerance,
         in_single_precision=transition.in_single_precision,
-        iteration=_recorded(problem, "rows", operator, preconditioner, rhs),
-    )
-
-
-def _solve_columns(problem: BellmanProblem, rhs: th.Tensor, history: SolutionHistory, tolerance: float) -> Solution:
-    """μ = Λ⁻ᵀ ε₀."""
-    transition, coarse_model = problem.transition, problem.coarse_model
-
-    def operator(y: th.Tensor) -> th.Tensor:
-        return transition.bellman_operator_transposed(y, problem.gamma)
-
-    return solve(
-        operator,
-        rhs,
-        lambda: transition.dense_bellman_operator(problem.gamma).T,
-        preconditioner := coarse_model.precondition_transposed if coarse_model.pays else None,
-        history.guess(operator, rhs, transition.in_single_precision),
-        tolerance,
-        in_single_precision=transition.in_single_precision,
-        iteration=_recorded(problem, "columns", operator, preconditioner, rhs),
+        iteration=_recorded(problem, "columns" if transposed else "rows", operator, preconditioner, rhs),
     )
 
 
