@@ -182,7 +182,7 @@ def _show(row: dict[str, Any]) -> None:
 
 
 def _memory_before(device: str) -> int:
-    """What is in use, of which a peak to come is free."""
+    """What is in use already, to be taken off the peak that follows."""
     if device == "cuda":
         th.cuda.reset_peak_memory_stats()
     return _peak_memory(device)

@@ -63,13 +63,15 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
         return None
     changes = data.next_observations.astype(np.float64)[rows] - states[rows]
     spread = changes.std(axis=0)
+    if not (spread > 0).any():
+        return None
     changes = changes[:, spread > 0] / spread[spread > 0]
     part = np.unique(labels[rows], return_inverse=True)[1] % _N_PARTS
     features, unexplained = [np.ones((len(rows), 1)), states[rows]], []
     for steps_ago in range(_MAX_LAG + 1):
         features.append(actions[rows - steps_ago])
         unexplained.append(_unexplained(np.concatenate(features, axis=1), changes, part))
-    if not changes.size or not np.all(np.isfinite(unexplained)):
+    if not np.all(np.isfinite(unexplained)):
         return None
     lag = 0
     while lag < _MAX_LAG and unexplained[lag] > _EXPLAINED and unexplained[lag + 1] < _TELLING_SHARE * unexplained[lag]:

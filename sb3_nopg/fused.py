@@ -10,7 +10,6 @@ compare it with and which is used everywhere else.
 import logging
 import math
 from functools import cache
-from typing import Any
 
 import torch as th
 
@@ -64,12 +63,10 @@ def bellman_rows(values: th.Tensor, columns: th.Tensor, x: th.Tensor, gamma: flo
     """
     n, k = values.shape
     result, x = th.empty(n, dtype=x.dtype, device=x.device), x.contiguous()
-    rows, padded, launch = _layout(n, k)
+    rows, padded, grid, num_warps = _layout(n, k)
     # Triton starts on the current device, wherever the tensors are.
     with th.cuda.device_of(x):
-        _bellman_rows[launch["grid"]](
-            values, columns, x, result, gamma, n, k, ROWS=rows, PADDED=padded, num_warps=launch["num_warps"]
-        )
+        _bellman_rows[grid](values, columns, x, result, gamma, n, k, ROWS=rows, PADDED=padded, num_warps=num_warps)
     return result
 
 
@@ -87,9 +84,9 @@ def kernel_weights(
     weights = actions.new_empty(m, n_actions, k)
     # As a tensor, for Triton would round a plain number to float32.
     log_pessimism = actions.new_full((1,), math.log(pessimism) if pessimism > 0.0 else -math.inf)
-    rows, padded, launch = _layout(m * n_actions, k)
+    rows, padded, grid, num_warps = _layout(m * n_actions, k)
     with th.cuda.device_of(actions):
-        _kernel_weights[launch["grid"]](
+        _kernel_weights[grid](
             log_state_kernel.contiguous(),
             neighbor_actions.contiguous(),
             actions.contiguous(),
@@ -101,7 +98,7 @@ def kernel_weights(
             D_A=d_a,
             ROWS=rows,
             PADDED=padded,
-            num_warps=launch["num_warps"],
+            num_warps=num_warps,
         )
     return weights
 
@@ -116,9 +113,9 @@ def action_derivative(weights: th.Tensor, indices: th.Tensor, values: th.Tensor,
     """
     (m, n_actions, k), d_a = weights.shape, len(neighbor_actions)
     derivative = weights.new_empty(m, n_actions, d_a)
-    rows, padded, launch = _layout(m * n_actions, k)
+    rows, padded, grid, num_warps = _layout(m * n_actions, k)
     with th.cuda.device_of(weights):
-        _action_derivative[launch["grid"]](
+        _action_derivative[grid](
             weights.contiguous(),
             indices.contiguous(),
             values.contiguous(),
@@ -130,16 +127,16 @@ def action_derivative(weights: th.Tensor, indices: th.Tensor, values: th.Tensor,
             D_A=d_a,
             ROWS=rows,
             PADDED=padded,
-            num_warps=launch["num_warps"],
+            num_warps=num_warps,
         )
     return derivative
 
 
-def _layout(n_rows: int, k: int) -> tuple[int, int, dict[str, Any]]:
-    """Rows that a program takes, their length up to a power of two, and how to launch it."""
+def _layout(n_rows: int, k: int) -> tuple[int, int, tuple[int], int]:
+    """Rows that a program takes, their length up to a power of two, number of programs, and warps of each."""
     padded = triton.next_power_of_2(k)
     rows = max(1, _ENTRIES_A_WARP // padded)
-    return rows, padded, {"grid": (triton.cdiv(n_rows, rows),), "num_warps": max(1, padded // _ENTRIES_A_WARP)}
+    return rows, padded, (triton.cdiv(n_rows, rows),), max(1, padded // _ENTRIES_A_WARP)
 
 
 if triton is not None:

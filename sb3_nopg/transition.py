@@ -1,12 +1,13 @@
 """The transition matrix P̂ and its transpose as products, with a sparse structure that is built once and refilled."""
 
+import warnings
+
 import torch as th
 from scipy.sparse import csc_array
 
 from sb3_nopg import fused
 from sb3_nopg.errors import InputError
 from sb3_nopg.processes import Processes
-from sb3_nopg.sparse import csr, in_single_precision
 
 # What the 32-bit numbers of the sparse libraries can count.
 _MAX_ENTRIES = 2**31 - 1
@@ -49,15 +50,15 @@ class TransitionMatrix:
             return
         self._dense = None
         columns = indices.reshape(-1)
-        self._by_row = _empty(th.arange(n_rows + 1, device=device) * indices.shape[1], columns, self.n, dtype)
+        self._by_row = _csr(th.arange(n_rows + 1, device=device) * indices.shape[1], columns, self.n, dtype)
         # Entries can be counted with 32 bits, and there is one of these numbers for each.
         self._to_columns = th.argsort(columns, stable=True).int()
         column_ends = th.cumsum(th.bincount(columns, minlength=self.n), dim=0)
         column_starts = th.cat([column_ends.new_zeros(1), column_ends])
         rows = self._to_columns.div(indices.shape[1], rounding_mode="floor")
-        self._by_column = _empty(column_starts, rows, n_rows, dtype)
+        self._by_column = _csr(column_starts, rows, n_rows, dtype)
         if dtype == th.float64 and len(columns) >= _WORTH_SINGLE_PRECISION:
-            self._single_by_row, self._single_by_column = map(in_single_precision, (self._by_row, self._by_column))
+            self._single_by_row, self._single_by_column = _single(self._by_row), _single(self._by_column)
 
     def fill(self, values: th.Tensor) -> None:
         """
@@ -198,12 +199,24 @@ class SharedTransitionMatrix(TransitionMatrix):
         return x[self._rows]
 
 
-def _empty(starts: th.Tensor, columns: th.Tensor, n_columns: int, dtype: th.dtype) -> th.Tensor:
-    """A matrix of this structure, to be filled."""
+def _csr(starts: th.Tensor, columns: th.Tensor, n_columns: int, dtype: th.dtype) -> th.Tensor:
     if len(columns) > _MAX_ENTRIES:
         raise InputError(
             "n_neighbors",
             f"{len(columns)} entries of the transition matrix in one process, which can count {_MAX_ENTRIES}",
             "Keep fewer neighbours, or share the rows among more processes (distributed=True)",
         )
-    return csr(starts, columns, th.zeros(len(columns), dtype=dtype, device=columns.device), n_columns)
+    # 32-bit numbers are what the sparse libraries compute with; wider ones would be converted at every product.
+    return _sparse(starts.int(), columns.int(), th.zeros(len(columns), dtype=dtype, device=columns.device), n_columns)
+
+
+def _single(matrix: th.Tensor) -> th.Tensor:
+    """A matrix of the same structure in float32."""
+    return _sparse(matrix.crow_indices(), matrix.col_indices(), matrix.values().float(), matrix.shape[1])
+
+
+def _sparse(starts: th.Tensor, columns: th.Tensor, values: th.Tensor, n_columns: int) -> th.Tensor:
+    with warnings.catch_warnings():
+        # torch announces that its CSR tensors are in beta; the products used here are tested against dense ones.
+        warnings.simplefilter("ignore", UserWarning)
+        return th.sparse_csr_tensor(starts, columns, values, size=(len(starts) - 1, n_columns), check_invariants=False)
