@@ -82,7 +82,7 @@ def staged_update(model: NOPG, problem: BellmanProblem, stages: dict[str, float]
         stop()
         solution = solve_bellman(problem, weights, model._warm_start, model.solver_tolerance)
         stop()
-        derivative = return_derivative(problem, solution, actions.detach())
+        derivative = return_derivative(problem, solution)
     stop()
     model.policy.optimizer.zero_grad()
     actions.backward(-derivative)
@@ -251,7 +251,7 @@ def _answers(model: NOPG) -> dict[str, th.Tensor]:
     with th.no_grad():
         weights = problem.support.kernel_weights(problem.queries, actions)
         solution = solve_bellman(problem, weights, None, 1e-10)
-        derivative = return_derivative(problem, solution, actions)
+        derivative = return_derivative(problem, solution)
     actions.backward(derivative)
     gradient = th.cat([parameter.grad.reshape(-1) for parameter in model.policy.parameters() if parameter.grad is not None])
     return {"return": th.tensor([solution.estimated_return]), "values": solution.q_values, "gradient": gradient}

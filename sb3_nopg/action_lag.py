@@ -73,10 +73,13 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
         unexplained.append(_unexplained(np.concatenate(features, axis=1), changes, part))
     if not np.all(np.isfinite(unexplained)):
         return None
-    lag = 0
-    while lag < _MAX_LAG and unexplained[lag] > _EXPLAINED and unexplained[lag + 1] < _TELLING_SHARE * unexplained[lag]:
-        lag += 1
-    return ActionLag(lag, tuple(unexplained))
+    # The last that tells: with a pure delay of two steps, the action one step ago does not.
+    telling = [
+        lag
+        for lag in range(1, _MAX_LAG + 1)
+        if unexplained[lag - 1] > _EXPLAINED and unexplained[lag] < _TELLING_SHARE * unexplained[lag - 1]
+    ]
+    return ActionLag(max(telling, default=0), tuple(unexplained))
 
 
 def _rows_with_a_past(data: TransitionDataset, labels: np.ndarray) -> np.ndarray:

@@ -12,10 +12,12 @@ from sb3_nopg.bellman import WarmStart
 from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces
 from sb3_nopg.checkpoint import ResumableAlgorithm
 from sb3_nopg.checks import check_states
+from sb3_nopg.choices import choose_n_steps, choose_pessimism
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.distributed import check_same_everywhere
 from sb3_nopg.errors import InputError
 from sb3_nopg.memory import available_memory, check_memory, size_of
+from sb3_nopg.multi_step import multi_step
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import NOPGPolicy
@@ -45,7 +47,11 @@ class LearnsFromData(ResumableAlgorithm):
         keep_largest: int | None
         kl_bound: float | None
         weights: str
-        pessimism: float
+        pessimism: float | str
+        n_steps: int | str  # type: ignore[assignment]
+        gamma: float
+        chosen_pessimism: float
+        chosen_n_steps: int
         precision: str
         n_action_samples: int
         n_next_state_samples: int
@@ -55,6 +61,7 @@ class LearnsFromData(ResumableAlgorithm):
         bandwidths: Bandwidths | None
         held_out_data: TransitionDataset | None
         _training_data: TransitionDataset | None
+        _transitions: TransitionDataset | None
         _problem: BellmanProblem | None
         _held_out_problem: BellmanProblem | None
         _noise: th.Tensor | None
@@ -81,14 +88,18 @@ class LearnsFromData(ResumableAlgorithm):
                 "Pass initial_states=..., or a data set with episode_ids",
             )
         training_data, held_out_data = split_off(dataset, self.held_out)
-        bandwidths = self._bandwidths_for(training_data)
+        n_steps = choose_n_steps(training_data) if isinstance(self.n_steps, str) else self.n_steps
+        transitions = multi_step(training_data, n_steps, self.gamma)
+        bandwidths = self._bandwidths_for(transitions)
         if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
             warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         if self.normalize_observations:
             self.policy.fit_normalization(dataset.observations)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._training_data, self.held_out_data = training_data, held_out_data
+        self._training_data, self.held_out_data, self._transitions = training_data, held_out_data, transitions
+        self.chosen_n_steps = n_steps
+        self.chosen_pessimism = choose_pessimism(dataset) if isinstance(self.pessimism, str) else self.pessimism
         self._problem, self._held_out_problem, self._start_states = None, None, None
         self.forget_solutions()
         if self.env is None:
@@ -114,6 +125,11 @@ class LearnsFromData(ResumableAlgorithm):
             episode_ids=episode_ids,
         )
 
+    @property
+    def transition_gamma(self) -> float:
+        """Discount from one transition of the equation to the next: γ, or γ^n_steps."""
+        return float(self.gamma**self.chosen_n_steps)
+
     def prepared_problem(self) -> BellmanProblem:
         """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
         if self._problem is None:
@@ -134,8 +150,8 @@ class LearnsFromData(ResumableAlgorithm):
                 lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
             )
         generator = self._noise_generator()
-        assert self._training_data is not None
-        problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
+        assert self._transitions is not None
+        problem = self._problem_on(self._transitions, self.bandwidths, self._start_states, generator)
         self._noise = self._training_noise_for(problem, generator)
         return problem
 
@@ -151,7 +167,7 @@ class LearnsFromData(ResumableAlgorithm):
             dataset,
             bandwidths,
             start_states,
-            self.gamma,
+            self.transition_gamma,
             next_state_noise,
             dtype,
             self.device,
@@ -161,14 +177,14 @@ class LearnsFromData(ResumableAlgorithm):
             keep_largest=self.keep_largest,
             kl_bound=self.kl_bound,
             local_linear=self.weights == "local_linear",
-            pessimism=self.pessimism,
+            pessimism=self.chosen_pessimism,
         )
 
     def problem_on(self, dataset: TransitionDataset) -> BellmanProblem:
         """
         The Bellman equation on other data, from the same start states, with bandwidths by the same rules.
 
-        :param dataset: of as many dimensions; its actions may go beyond what the policy can do
+        :param dataset: single steps of as many dimensions; its actions may go beyond what the policy can do
         """
         check_dataset(dataset)
         dims = (dataset.observation_dim, dataset.action_dim)
@@ -179,7 +195,8 @@ class LearnsFromData(ResumableAlgorithm):
         assert self._start_states is not None
         # The same draws at all times, because returns on these data are compared.
         generator = th.Generator().manual_seed(self._noise_seed)
-        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, generator)
+        transitions = multi_step(dataset, self.chosen_n_steps, self.gamma)
+        return self._problem_on(transitions, self._bandwidths_for(transitions), self._start_states, generator)
 
     def held_out_return(self) -> float:
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""

@@ -21,6 +21,7 @@ import torch as th
 from sb3_nopg.errors import SolverError
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.solvers import Iteration, LinearMap, Solution, SolutionHistory, solve
+from sb3_nopg.support import KernelWeights
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class BellmanSolution:
     """
     The equation solved for one policy.
 
-    :param kernel_weights: ε at every query and action, (m, a, k)
+    :param kernel_weights: ε at every query and action
     :param estimated_return: Ĵ
     :param q_solve: q and how it was found
     :param visitation_solve: μ and how it was found
     """
 
-    kernel_weights: th.Tensor
+    kernel_weights: KernelWeights
     estimated_return: float
     q_solve: Solution
     visitation_solve: Solution
@@ -66,13 +67,13 @@ class WarmStart:
 
 
 def solve_bellman(
-    problem: BellmanProblem, kernel_weights: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
+    problem: BellmanProblem, kernel_weights: KernelWeights, warm_start: WarmStart | None = None, tolerance: float = 1e-8
 ) -> BellmanSolution:
     """
     Values and visitation of a policy, known by its weights at the queries.
 
     :param problem: the equation
-    :param kernel_weights: ``problem.support.kernel_weights(problem.queries, actions)``, (m, a, k)
+    :param kernel_weights: ``problem.support.kernel_weights(problem.queries, actions)``
     :param warm_start: solutions for similar policies, to start the solvers from; left as it is
     :param tolerance: relative residual of both solves, where the precision allows it
     """
@@ -85,7 +86,7 @@ def solve_bellman(
 
 
 def solve_values(
-    problem: BellmanProblem, kernel_weights: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8
+    problem: BellmanProblem, kernel_weights: KernelWeights, warm_start: WarmStart | None = None, tolerance: float = 1e-8
 ) -> tuple[float, Solution, th.Tensor]:
     """
     Half of :func:`solve_bellman`, for those who do not ask where the policy goes.
@@ -98,13 +99,13 @@ def solve_values(
     return _estimated_return(problem, rhs, q_solve, initial_weights, tolerance), q_solve, initial_weights
 
 
-def _set_up(problem: BellmanProblem, kernel_weights: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+def _set_up(problem: BellmanProblem, kernel_weights: KernelWeights) -> tuple[th.Tensor, th.Tensor]:
     """
     Fill P̂, and refresh the coarse model if it is time.
 
     :return: r with what the worst value adds to it, and ε₀, both (n,)
     """
-    if not bool(kernel_weights.isfinite().all()):
+    if not bool(kernel_weights.rows.isfinite().all()):
         raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
     weights = problem.support.corrected(problem.queries, kernel_weights)
     # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
@@ -170,9 +171,7 @@ def _attainable(problem: BellmanProblem, tolerance: float) -> float:
     return max(tolerance, 4.0 * th.finfo(problem.rewards.dtype).eps / (1.0 - problem.gamma))
 
 
-def return_derivative(
-    problem: BellmanProblem, solution: BellmanSolution, actions: th.Tensor | None = None, chosen: th.Tensor | None = None
-) -> th.Tensor:
+def return_derivative(problem: BellmanProblem, solution: BellmanSolution, chosen: th.Tensor | None = None) -> th.Tensor:
     """
     ∂Ĵ/∂a for the policy's action at every query: all of the policy gradient but the policy's own ∂a/∂θ.
 
@@ -183,7 +182,6 @@ def return_derivative(
 
     :param problem: the equation
     :param solution: of it
-    :param actions: the policy's at the queries, (m, a, d_a); needed where ``problem.support.pessimism`` is not zero
     :param chosen: numbers of the queries to do it for, (b,); None for all
     :return: (m, a, d_a), or (b, a, d_a)
     """
@@ -200,9 +198,8 @@ def return_derivative(
         values = values - problem.worst_value
     queries, kernel_weights = problem.queries, solution.kernel_weights
     if chosen is not None:
-        queries, kernel_weights, query_weights = queries.rows(chosen), kernel_weights[chosen], query_weights[chosen]
-        actions = None if actions is None else actions[chosen]
-    derivative = problem.support.action_derivative(queries, kernel_weights, values, actions)
+        queries, kernel_weights, query_weights = queries.rows(chosen), kernel_weights.of(chosen), query_weights[chosen]
+    derivative = problem.support.action_derivative(queries, kernel_weights, values)
     n_actions = derivative.shape[1]
     return derivative * (query_weights / n_actions)[:, None, None] / problem.support.action_bandwidth
 

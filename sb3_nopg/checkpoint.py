@@ -47,6 +47,8 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         _best: BestSoFar | None
         _best_before: BestSoFar | None
 
+        @property
+        def transition_gamma(self) -> float: ...
         def set_dataset(self, dataset: TransitionDataset) -> None: ...
         def settings(self) -> dict[str, str]: ...
         def prepared_problem(self) -> BellmanProblem: ...
@@ -138,10 +140,10 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         finally:
             self.initial_states = given
         self._start_states = start_states
-        self.prepared_problem().coarse_model.restore(state["coarse_model"], self.gamma)
+        self.prepared_problem().coarse_model.restore(state["coarse_model"], self.transition_gamma)
         held_out = self.held_out_problem()
         if held_out is not None:
-            held_out.coarse_model.restore(state["held_out_coarse_model"], self.gamma)
+            held_out.coarse_model.restore(state["held_out_coarse_model"], self.transition_gamma)
         if state["best"] is not None:
             self._best_before = BestSoFar.restored(state["best"])
         for value in state["q_history"]:

@@ -23,7 +23,7 @@ def check_settings(settings: Any) -> None:
         _check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
     _check_number("truncation_tolerance", settings.truncation_tolerance, 0.0, 1.0)
     _check_number("solver_tolerance", settings.solver_tolerance, 0.0, 1.0)
-    _check_number("pessimism", settings.pessimism, 0.0, np.inf, low_included=True)
+    _check_choices(settings)
     if settings.kl_bound is not None:
         _check_number("kl_bound", settings.kl_bound, 0.0, np.inf)
     if settings.final_std_scale is not None:
@@ -40,6 +40,18 @@ def check_settings(settings: Any) -> None:
         raise InputError("weights", f"{settings.weights!r} is unknown", 'Give "local_constant" or "local_linear"')
     if settings.precision not in ("float32", "float64"):
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
+
+
+def _check_choices(settings: Any) -> None:
+    """What may be left to the data."""
+    if not isinstance(settings.pessimism, str):
+        _check_number("pessimism", settings.pessimism, 0.0, np.inf, low_included=True)
+    elif settings.pessimism != "auto":
+        raise InputError("pessimism", f"{settings.pessimism!r} is unknown", 'Give a number or "auto"')
+    if not isinstance(settings.n_steps, str):
+        _check_count("n_steps", settings.n_steps, optional=False)
+    elif settings.n_steps != "auto":
+        raise InputError("n_steps", f"{settings.n_steps!r} is unknown", 'Give a count or "auto"')
 
 
 def _check_keeping(settings: Any) -> None:

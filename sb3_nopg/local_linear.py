@@ -1,14 +1,18 @@
 """
 Weights corrected to first order, so that the samples' mean lies where the query is.
 
-Kernel weights w at a state s average over samples s_j that lie around it. Where they lie to one side, the average is that of
-another state: the chain of the Bellman equation *jumps* from s to the samples' mean, a free push that a policy learns to live
-on. With δ_j = (s_j − s) / h the corrected weights are
+Kernel weights w at a state s and action a average over samples (s_j, a_j) that lie around them. Where these lie to one side,
+the average is that of another state: the chain of the Bellman equation *jumps* from s to the samples' mean, a free push that
+a policy learns to live on. And it is that of another action: at the end of the actions' range all samples act less than the
+policy does, and the estimate knows only part of what the policy can do. With δ_j = (s_j − s) / h the corrected weights are
 
     ℓ_j ∝ w_j max(1 + bᵀδ_j, c),    b = −(E_w[δδᵀ] + λI)⁻¹ E_w[δ]
 
 for which Σ_j ℓ_j s_j = s up to the ridge λ and the clip c. The clip keeps rows stochastic, hence Λ invertible. Without ridge
 and clip these are the weights of local-linear regression.
+
+The same is done for actions, before it is done for states: where the samples cannot meet both, a wrong action is the lesser
+evil. All at once, as regression would have it, gave up the state where a demonstration knows one action at each.
 """
 
 from dataclasses import dataclass
@@ -27,10 +31,14 @@ class Correction:
     What multiplies kernel weights, and how it came about.
 
     :param linear: 1 + bᵀδ; the factor is this or c, where this is less, (m, a, k)
-    :param moments: E_w[δδᵀ] + λI, (d_s, d_s, m, a)
+    :param slope: b, (d, m, a)
+    :param mean: E_w[δ], (d, m, a)
+    :param moments: E_w[δδᵀ] + λI, (d, d, m, a)
     """
 
     linear: th.Tensor
+    slope: th.Tensor
+    mean: th.Tensor
     moments: th.Tensor
 
     @property
@@ -38,23 +46,35 @@ class Correction:
         """max(1 + bᵀδ, c), (m, a, k)."""
         return self.linear.clamp(min=LEAST_SHARE)
 
+    def of(self, weights: th.Tensor) -> th.Tensor:
+        """
+        ℓ.
+
+        :param weights: w, (m, a, k)
+        :return: rows that sum to one, (m, a, k)
+        """
+        corrected = self.factor.mul_(weights)
+        return corrected.div_(corrected.sum(dim=-1, keepdim=True))
+
 
 def correction(weights: th.Tensor, displacements: th.Tensor) -> Correction:
     """
     :param weights: w, rows that sum to one, (m, a, k)
-    :param displacements: δ, neighbours minus query in units of the bandwidth, (m, k, d_s); all is quickest where they lie in
-        memory one dimension after the other
+    :param displacements: δ, neighbours minus query in units of the bandwidth, (d, m, a, k); or (d, m, 1, k), the same for
+        every action
     """
     means, seconds = [], []
-    # One action after another: all products of displacements at once would be d_s times as much memory as anything else.
-    for row in weights.unbind(dim=1):
-        weighted = displacements * row[..., None]
+    # One action after another: all products of displacements at once would be d times as much memory as anything else.
+    for number, row in enumerate(weights.unbind(dim=1)):
+        delta = displacements[:, :, min(number, displacements.shape[2] - 1)].permute(1, 2, 0)
+        weighted = delta * row[..., None]
         means.append(weighted.sum(dim=1))
-        seconds.append(weighted.mT @ displacements)
-    second = th.stack(seconds, dim=1).permute(2, 3, 0, 1).contiguous()
-    second.diagonal().add_(RIDGE)
-    slope = -_solve(second, th.stack(means, dim=1).permute(2, 0, 1))
-    return Correction(_product(slope, displacements) + 1.0, second)
+        seconds.append(weighted.mT @ delta)
+    moments = th.stack(seconds, dim=1).permute(2, 3, 0, 1).contiguous()
+    moments.diagonal().add_(RIDGE)
+    mean = th.stack(means, dim=1).permute(2, 0, 1)
+    slope = -_solve(moments, mean)
+    return Correction(_product(slope, displacements) + 1.0, slope, mean, moments)
 
 
 def corrected_weights(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
@@ -62,53 +82,62 @@ def corrected_weights(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor
     ℓ.
 
     :param weights: w, rows that sum to one, (m, a, k)
-    :param displacements: δ, (m, k, d_s)
+    :param displacements: δ, (d, m, 1 or a, k)
     :return: rows that sum to one, (m, a, k)
     """
-    corrected = weights * correction(weights, displacements).factor
-    return corrected / corrected.sum(dim=-1, keepdim=True)
+    return correction(weights, displacements).of(weights)
 
 
-def weight_derivative(weights: th.Tensor, displacements: th.Tensor, q_values: th.Tensor) -> th.Tensor:
+def derivatives(
+    weights: th.Tensor, displacements: th.Tensor, fit: Correction, q_values: th.Tensor
+) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
     """
-    ∂v/∂w_j for v = Σ_j ℓ_j q_j: what takes the place of q_j in the covariance that is ∂v/∂a.
+    v = Σ_j ℓ_j q_j and its derivatives: by the weights w_j, which is what takes the place of q_j as seen from w; and by the
+    place that δ is measured from, in units of the bandwidth, with w held constant.
 
     With A_j = (q_j − v) / Σ_l w_l f_l, f the factor, dv = Σ_j A_j (f_j dw_j + w_j df_j). Where the clip does not act
-    df_j = δ_jᵀ db, and M b = −E_w[δ] gives db = −M⁻¹ Σ_j dw_j δ_j (1 + bᵀδ_j). Together
+    df_j = δ_jᵀ db + bᵀdδ, and M b = −m, with the first moments m and the second ones M, gives
 
-        ∂v/∂w_j = A_j f_j − (yᵀδ_j) (1 + bᵀδ_j),    y = M⁻¹ Σ_j A_j w_j δ_j over entries that are not clipped.
+        db = −M⁻¹ (Σ_j dw_j δ_j (1 + bᵀδ_j) + (1 + mᵀb) dδ + (bᵀdδ) m).
+
+    With g = Σ_j A_j w_j δ_j and g₀ = Σ_j A_j w_j over entries that are not clipped, and y = M⁻¹ g, so that yᵀm = −gᵀb,
+
+        ∂v/∂w_j = A_j f_j − (yᵀδ_j) (1 + bᵀδ_j),
+        −∂v/∂δ = (1 + mᵀb) y − (gᵀb + g₀) b.
 
     :param weights: w, (m, a, k)
-    :param displacements: δ, (m, k, d_s)
-    :param q_values: at each query's neighbours, (m, k)
-    :return: (m, a, k)
+    :param displacements: δ, (d, m, 1 or a, k)
+    :param fit: their correction
+    :param q_values: at each query's neighbours, (m, 1 or a, k)
+    :return: (m, a, 1), (m, a, k) and (m, a, d)
     """
-    fit = correction(weights, displacements)
     factor = fit.factor
     corrected = weights * factor
     total = corrected.sum(dim=-1, keepdim=True)
-    q_values = q_values[:, None, :]
     mean = corrected.mul_(q_values).sum(dim=-1, keepdim=True) / total
     advantages = (q_values - mean).div_(total)
     # What is clipped counts for nothing here.
     pulls = (advantages * weights).masked_fill_(fit.linear <= LEAST_SHARE, 0.0)
-    means = th.stack([(pulls * column[:, None, :]).sum(dim=-1) for column in displacements.unbind(dim=-1)])
-    y = _solve(fit.moments, means)
-    return advantages.mul_(factor).sub_(_product(y, displacements).mul_(fit.linear))
+    g = th.stack([(pulls * plane).sum(dim=-1) for plane in displacements])
+    y = _solve(fit.moments, g)
+    by_weight = advantages.mul_(factor).sub_(_product(y, displacements).mul_(fit.linear))
+    moved = 1.0 + (fit.mean * fit.slope).sum(dim=0)
+    turned = (g * fit.slope).sum(dim=0) + pulls.sum(dim=-1)
+    return mean, by_weight, (moved * y - turned * fit.slope).permute(1, 2, 0)
 
 
 def _product(slope: th.Tensor, displacements: th.Tensor) -> th.Tensor:
     """
-    :param slope: (d_s, m, a)
-    :param displacements: δ, (m, k, d_s)
+    :param slope: (d, m, a)
+    :param displacements: δ, (d, m, 1 or a, k)
     :return: slopeᵀ δ, (m, a, k)
     """
     total: th.Tensor | None = None
-    for part, column in zip(slope, displacements.unbind(dim=-1), strict=True):
+    for part, plane in zip(slope, displacements, strict=True):
         if total is None:
-            total = part[..., None] * column[:, None, :]
+            total = part[..., None] * plane
         else:
-            total.addcmul_(part[..., None], column[:, None, :])
+            total.addcmul_(part[..., None], plane)
     assert total is not None
     return total
 

@@ -9,5 +9,6 @@ AS_IN_THE_PAPER: dict[str, Any] = {
     "next_state_bandwidth": "cross_validation",
     "weights": "local_constant",
     "pessimism": 0.0,
+    "n_steps": 1,
     "value_iteration_start": False,
 }

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -12,11 +13,20 @@ from sb3_nopg.bellman import BellmanSolution, WarmStart, return_derivative, solv
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
+from sb3_nopg.multi_step import Windows
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 from sb3_nopg.support import Queries
-from sb3_nopg.uncertainty import Region, ReturnInterval, effective_sample_size, exit_probability, return_interval, units_of
+from sb3_nopg.uncertainty import (
+    Region,
+    ReturnInterval,
+    check_inside,
+    effective_sample_size,
+    exit_probability,
+    return_interval,
+    units_of,
+)
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
@@ -36,6 +46,8 @@ class PolicyQueries:
         processes: Processes
         _warm_start: WarmStart
         _training_data: TransitionDataset | None
+        _transitions: TransitionDataset | None
+        chosen_n_steps: int
 
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def prepared_problem(self) -> BellmanProblem: ...
@@ -99,6 +111,7 @@ class PolicyQueries:
         problem, actions, data = self._evidence(dataset)
         drawn = self.initial_states is None and self.dataset is not None and self.dataset.episode_starts is not None
         units = units_of(data, problem.n_initial_states if drawn else None, starts_are_its_own=data is self.dataset)
+        units = replace(units, of_transitions=units.of_transitions[Windows(data, self.chosen_n_steps).firsts])
         with th.no_grad():
             return return_interval(problem, actions, units, level, n_resamples, seed, _TOLERANCE[problem.rewards.dtype])
 
@@ -135,14 +148,22 @@ class PolicyQueries:
         problem, actions, data = self._evidence(dataset)
         with th.no_grad():
             tolerance = _TOLERANCE[problem.rewards.dtype]
-            return exit_probability(problem, actions, data.next_observations, inside, tolerance)
+            remains = Windows(data, self.chosen_n_steps).all_of(check_inside(inside, data.next_observations))
+            return exit_probability(problem, actions, remains, inside, tolerance)
 
     @property
     def training_data(self) -> TransitionDataset:
-        """The data that the policy is optimised on: all that is attached, less what is held out."""
+        """The data that the policy is optimised on, in single steps: all that is attached, less what is held out."""
         if self._training_data is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         return self._training_data
+
+    @property
+    def transitions(self) -> TransitionDataset:
+        """What the Bellman equation is made of: :attr:`training_data`, in transitions of ``chosen_n_steps`` steps each."""
+        if self._transitions is None:
+            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+        return self._transitions
 
     def report(
         self,
@@ -176,8 +197,7 @@ class PolicyQueries:
             raise InputError("distributed", "this works in one process only", "Ask a model that was loaded in one process")
         if dataset is None:
             problem = self.prepared_problem()
-            assert self._training_data is not None
-            return problem, self._policy_actions(problem).detach(), self._training_data
+            return problem, self._policy_actions(problem).detach(), self.training_data
         problem = self.problem_on(dataset)
         return problem, self._own_actions(problem.queries), dataset
 
@@ -197,9 +217,7 @@ class PolicyQueries:
         """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""
         problem, solution, actions = self._solution()
         parameters = list(self.policy.parameters())
-        gradients = th.autograd.grad(
-            actions, parameters, return_derivative(problem, solution, actions.detach()), allow_unused=True
-        )
+        gradients = th.autograd.grad(actions, parameters, return_derivative(problem, solution), allow_unused=True)
         flat = [th.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
         return problem.processes.sum(th.cat([gradient.reshape(-1) for gradient in flat])).cpu().numpy()
 

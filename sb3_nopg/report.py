@@ -194,8 +194,11 @@ def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[st
         notes.append("The data knows no episodes: each transition counts as drawn on its own.")
     if model.n_next_state_samples == 1:
         notes.append("The next-state kernel is not used: its mean, the recorded next state, stands for it.")
-    if model.pessimism > 0:
-        notes.append(f"All predictions are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
+    n_steps, pessimism = model.chosen_n_steps, model.chosen_pessimism
+    if n_steps > 1:
+        notes.append(f"Predictions go by transitions of {n_steps} steps each.")
+    if pessimism > 0:
+        notes.append(f"All predictions are pessimistic ({pessimism:g}): where support is thin, they expect the worst.")
     return tuple(notes)
 
 

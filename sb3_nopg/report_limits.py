@@ -149,8 +149,8 @@ def _find_exit(model: "NOPG", limit: Limit, data: TransitionDataset, held_out: T
         # A rate, because recorded episodes are cut short where runs would go on.
         risk = leaves.sum() / inside.sum()
         behaviour = float(risk / (1.0 - model.gamma + model.gamma * risk))
-    worst = max(probability, checked or 0.0)
-    risk_a_step = worst * (1.0 - model.gamma) / (1.0 - model.gamma * worst)
+    worst, gamma = max(probability, checked or 0.0), model.transition_gamma
+    risk_a_step = worst * (1.0 - gamma) / (1.0 - gamma * worst) / model.chosen_n_steps
     return LimitFinding(
         limit.formula,
         probability,

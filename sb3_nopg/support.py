@@ -6,7 +6,7 @@ import torch as th
 
 from sb3_nopg import fused
 from sb3_nopg.kernels import action_derivative, largest_weights, log_action_kernel, responsibilities, row_blocks
-from sb3_nopg.local_linear import corrected_weights, weight_derivative
+from sb3_nopg.local_linear import corrected_weights, correction, derivatives
 from sb3_nopg.neighbors import NeighborCount, NeighborLists, find_neighbors
 
 
@@ -39,6 +39,40 @@ class Queries:
             self.neighbors.log_dropped_mass[chosen],
         )
         return Queries(self.states[chosen], neighbors, self.neighbor_actions[:, chosen])
+
+
+@dataclass(frozen=True)
+class Displacements:
+    """
+    From queries to their neighbours, in units of the bandwidths.
+
+    :param states: (d_s, m, 1, k)
+    :param actions: (d_a, m, a, k)
+    """
+
+    states: th.Tensor
+    actions: th.Tensor
+
+
+@dataclass(frozen=True)
+class KernelWeights:
+    """
+    ε at some queries: the kernels' normalised product, for the actions that a policy takes there.
+
+    :param actions: in the environment's units, (m, a, d_a)
+    :param rows: they sum to one, or to their confidence, (m, a, k)
+    """
+
+    actions: th.Tensor
+    rows: th.Tensor
+
+    def of(self, chosen: th.Tensor) -> "KernelWeights":
+        """
+        At some of the queries.
+
+        :param chosen: their numbers, (rows,)
+        """
+        return KernelWeights(self.actions[chosen], self.rows[chosen])
 
 
 @dataclass(frozen=True)
@@ -90,45 +124,44 @@ class Support:
         """
         return self.corrected(queries, self.kernel_weights(queries, actions))
 
-    def kernel_weights(self, queries: Queries, actions: th.Tensor) -> th.Tensor:
+    def kernel_weights(self, queries: Queries, actions: th.Tensor) -> KernelWeights:
         """
-        ε at every query for each of the policy's actions there: the kernels' normalised product.
-
         :param queries: m states
-        :param actions: in the environment's units, (m, a, d_a)
-        :return: rows that sum to one, or to their confidence, (m, a, k)
+        :param actions: the policy's there, in the environment's units, (m, a, d_a)
         """
+        actions = actions.detach()
         log_state_kernel = queries.neighbors.log_state_kernel
         if fused.usable(actions, log_state_kernel.shape[1]) and self.keep_largest is None and self.kl_bound is None:
             scaled = actions / self.action_bandwidth
-            return fused.kernel_weights(log_state_kernel, queries.neighbor_actions, scaled, self.pessimism)
+            return KernelWeights(
+                actions, fused.kernel_weights(log_state_kernel, queries.neighbor_actions, scaled, self.pessimism)
+            )
         weights = actions.new_empty(len(queries), actions.shape[1], log_state_kernel.shape[1])
         for rows in row_blocks(weights):
             weights[rows] = self._weights(log_state_kernel[rows], queries.neighbor_actions[:, rows], actions[rows])
-        return weights
+        return KernelWeights(actions, weights)
 
-    def corrected(self, queries: Queries, kernel_weights: th.Tensor) -> th.Tensor:
+    def corrected(self, queries: Queries, weights: KernelWeights) -> th.Tensor:
         """
         :param queries: m states
-        :param kernel_weights: ε, (m, a, k)
+        :param weights: ε
         :return: the same, corrected to first order where that is wanted; the rows' sums do not change, (m, a, k)
         """
         if not self.local_linear:
-            return kernel_weights
-        corrected, columns = th.empty_like(kernel_weights), self.observations.T.contiguous()
-        for rows in row_blocks(kernel_weights, self._depth):
-            corrected[rows] = self._corrected(kernel_weights[rows], self._displacements(queries, rows, columns))
+            return weights.rows
+        corrected, columns = th.empty_like(weights.rows), self.observations.T.contiguous()
+        for rows in row_blocks(weights.rows, self._depth):
+            displacements = self._displacements(queries, rows, columns, weights.actions)
+            corrected[rows] = self._corrected(weights.rows[rows], displacements)
         return corrected
 
-    def _corrected(self, kernel_weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
+    def _corrected(self, kernel_weights: th.Tensor, displacements: Displacements) -> th.Tensor:
         if self.pessimism == 0.0:
-            return corrected_weights(kernel_weights, displacements)
+            return _corrected_twice(kernel_weights, displacements)
         weights, confidence = _normalized(kernel_weights)
-        return corrected_weights(weights, displacements).mul_(confidence)
+        return _corrected_twice(weights, displacements).mul_(confidence)
 
-    def action_derivative(
-        self, queries: Queries, kernel_weights: th.Tensor, values: th.Tensor, actions: th.Tensor | None = None
-    ) -> th.Tensor:
+    def action_derivative(self, queries: Queries, weights: KernelWeights, values: th.Tensor) -> th.Tensor:
         """
         ∂v/∂a at every query, where v is the sum of the samples' values under the weights there.
 
@@ -136,46 +169,52 @@ class Support:
         What a row lacks counts as value zero.
 
         :param queries: m states
-        :param kernel_weights: ε for the actions in question, (m, a, k)
+        :param weights: ε for the actions in question
         :param values: of the samples, held constant, (n,)
-        :param actions: the actions in question, in the environment's units, (m, a, d_a); only pessimism asks for them
         :return: for actions divided by the bandwidth, (m, a, d_a)
         """
-        if self.pessimism > 0.0 and actions is None:
-            raise ValueError("With pessimism the derivative depends on the actions themselves: pass actions.")
         plain, indices = not self.local_linear and self.pessimism == 0.0, queries.neighbors.indices
         if plain and indices is not None and fused.usable(values, indices.shape[1]):
-            return fused.action_derivative(kernel_weights, indices, values, queries.neighbor_actions)
+            return fused.action_derivative(weights.rows, indices, values, queries.neighbor_actions)
         neighbor_values = queries.neighbors.gather(values)
-        derivative = kernel_weights.new_empty(*kernel_weights.shape[:2], len(queries.neighbor_actions))
+        derivative = th.empty_like(weights.actions)
         columns = self.observations.T.contiguous()
-        for rows in row_blocks(kernel_weights, self._depth):
-            displacements = self._displacements(queries, rows, columns) if self.local_linear else None
-            parts = (kernel_weights[rows], neighbor_values[rows], queries.neighbor_actions[:, rows], displacements)
-            if actions is None or self.pessimism == 0.0:
-                derivative[rows] = self._mean_derivative(*parts)
+        for rows in row_blocks(weights.rows, self._depth):
+            displacements = self._displacements(queries, rows, columns, weights.actions) if self.local_linear else None
+            parts = (weights.rows[rows], neighbor_values[rows], queries.neighbor_actions[:, rows], displacements)
+            if self.pessimism == 0.0:
+                derivative[rows] = self._mean_derivative(*parts)[1]
             else:
-                derivative[rows] = self._pessimistic_derivative(*parts, actions[rows])
+                derivative[rows] = self._pessimistic_derivative(*parts, weights.actions[rows])
         return derivative
 
     @property
     def _depth(self) -> int:
         """How many numbers a pair of query and neighbour takes, roughly."""
-        return len(self.state_bandwidth) if self.local_linear else 1
+        return len(self.state_bandwidth) + len(self.action_bandwidth) if self.local_linear else 1
 
+    @staticmethod
     def _mean_derivative(
-        self, weights: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor, displacements: th.Tensor | None
-    ) -> th.Tensor:
-        """∂u/∂a for rows that sum to one, (m, a, d_a)."""
-        by_weight = values[:, None, :] if displacements is None else weight_derivative(weights, displacements, values)
-        return action_derivative(weights, by_weight, neighbor_actions)
+        weights: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor, displacements: Displacements | None
+    ) -> tuple[th.Tensor, th.Tensor]:
+        """u and ∂u/∂a for rows that sum to one, (m, a, 1) and (m, a, d_a)."""
+        values = values[:, None, :]
+        if displacements is None:
+            return (weights * values).sum(dim=-1, keepdim=True), action_derivative(weights, values, neighbor_actions)
+        by_action = correction(weights, displacements.actions)
+        corrected = by_action.of(weights)
+        by_state = correction(corrected, displacements.states)
+        # Backwards through both corrections.
+        mean, by_weight, _ = derivatives(corrected, displacements.states, by_state, values)
+        _, by_weight, directly = derivatives(weights, displacements.actions, by_action, by_weight)
+        return mean, action_derivative(weights, by_weight, neighbor_actions) + directly
 
     def _pessimistic_derivative(
         self,
         kernel_weights: th.Tensor,
         values: th.Tensor,
         neighbor_actions: th.Tensor,
-        displacements: th.Tensor | None,
+        displacements: Displacements | None,
         actions: th.Tensor,
     ) -> th.Tensor:
         """
@@ -183,17 +222,17 @@ class Support:
         way, under the kernel weights, from the action to the neighbours' actions.
         """
         weights, confidence = _normalized(kernel_weights)
-        mean_weights = weights if displacements is None else corrected_weights(weights, displacements)
-        mean = (mean_weights * values[:, None, :]).sum(dim=-1, keepdim=True)
+        mean, derivative = self._mean_derivative(weights, values, neighbor_actions, displacements)
         mean_action = th.stack([(weights * neighbors[:, None, :]).sum(dim=-1) for neighbors in neighbor_actions], dim=-1)
         by_confidence = mean * (1.0 - confidence) * (mean_action - actions / self.action_bandwidth)
-        return confidence * (self._mean_derivative(weights, values, neighbor_actions, displacements) + by_confidence)
+        return confidence * (derivative + by_confidence)
 
-    def _displacements(self, queries: Queries, rows: slice, columns: th.Tensor) -> th.Tensor:
+    def _displacements(self, queries: Queries, rows: slice, columns: th.Tensor, actions: th.Tensor) -> Displacements:
         """
-        From some queries to their neighbours in units of the bandwidth, (rows, k, d_s).
+        From some queries to their neighbours in units of the bandwidths.
 
         :param columns: ``self.observations`` with one dimension after the other in memory, (d_s, n)
+        :param actions: at all queries, (m, a, d_a)
         """
         indices = None if queries.neighbors.indices is None else queries.neighbors.indices[rows]
         n_columns = queries.neighbors.n_neighbors
@@ -201,7 +240,8 @@ class Support:
         for plane, column, state, bandwidth in zip(planes, columns, queries.states[rows].T, self.state_bandwidth, strict=True):
             neighbors = column if indices is None else column.index_select(0, indices.reshape(-1)).view(indices.shape)
             th.sub(neighbors, state[:, None], out=plane).div_(bandwidth)
-        return planes.permute(1, 2, 0)
+        scaled = (actions[rows] / self.action_bandwidth).permute(2, 0, 1)
+        return Displacements(planes[:, :, None], queries.neighbor_actions[:, rows, None, :] - scaled[..., None])
 
     def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, neighbor_actions)
@@ -246,6 +286,10 @@ class Support:
         """
         log_dropped = queries.neighbors.log_dropped_mass
         return float(th.sigmoid(log_dropped[:, None] - self.kernel_mass(queries, actions)).max())
+
+
+def _corrected_twice(weights: th.Tensor, displacements: Displacements) -> th.Tensor:
+    return corrected_weights(corrected_weights(weights, displacements.actions), displacements.states)
 
 
 def _normalized(kernel_weights: th.Tensor) -> tuple[th.Tensor, th.Tensor]:

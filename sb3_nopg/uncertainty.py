@@ -148,21 +148,20 @@ def effective_sample_size(visitation: np.ndarray) -> float:
 
 
 def exit_probability(
-    problem: BellmanProblem, actions: th.Tensor, next_observations: np.ndarray, inside: Region, tolerance: float
+    problem: BellmanProblem, actions: th.Tensor, remains: np.ndarray, inside: Region, tolerance: float
 ) -> float:
     """
     E[γ^(T−1)] for the first step T after which the state lies outside a region; see ``NOPG.exit_probability``.
 
     :param problem: the equation
     :param actions: the policy's at the queries, (m, a, d_a)
-    :param next_observations: s' of the data, (n, d_s)
+    :param remains: whether each transition of the data stays inside, (n,)
     :param inside: whether states (m, d_s) lie inside, (m,)
     :param tolerance: of the solve
     """
     starts = problem.queries.states[problem.n_next_states :].cpu().numpy()
-    starts_inside = th.as_tensor(_inside(inside, starts)).to(problem.rewards)
-    remains = th.as_tensor(_inside(inside, np.asarray(next_observations))).to(problem.rewards)
-    exits = 1.0 - problem.from_data_order(remains)
+    starts_inside = th.as_tensor(check_inside(inside, starts)).to(problem.rewards)
+    exits = 1.0 - problem.from_data_order(th.as_tensor(remains).to(problem.rewards))
     # Another reward on the same chain: one for leaving, which is an end.
     leaving = replace(
         _apart(problem),
@@ -184,7 +183,7 @@ def _apart(problem: BellmanProblem) -> BellmanProblem:
     return replace(problem, coarse_model=copy.copy(problem.coarse_model))
 
 
-def _inside(inside: Region, states: np.ndarray) -> np.ndarray:
+def check_inside(inside: Region, states: np.ndarray) -> np.ndarray:
     """
     :return: the answer, checked: booleans, (m,)
     """

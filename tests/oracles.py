@@ -509,7 +509,9 @@ def _dense_responsibilities(
     log_kernel = log_state_kernel[:, None, :] + log_action_kernel
     weights = th.softmax(log_kernel, dim=-1)  # normalised for each action ...
     if problem.local_linear:
-        weights = _corrected_to_first_order(weights, -state_differences)
+        # Actions first: where the samples cannot meet both, the state matters more.
+        weights = _corrected_to_first_order(weights, -action_differences)
+        weights = _corrected_to_first_order(weights, -state_differences[:, None])
     if problem.pessimism > 0.0:
         mass = th.logsumexp(log_kernel, dim=-1, keepdim=True).exp()
         weights = weights * (mass / (mass + problem.pessimism))
@@ -521,10 +523,10 @@ def _corrected_to_first_order(weights: th.Tensor, delta: th.Tensor) -> th.Tensor
     ℓ_j ∝ w_j max(1 + bᵀδ_j, 0.02) with b = −(E_w[δδᵀ] + 0.01 I)⁻¹ E_w[δ], by explicit inversion.
 
     :param weights: w, (m, A, n)
-    :param delta: δ, (m, n, d_s)
+    :param delta: δ, (m, 1 or A, n, d)
     """
-    first = th.einsum("man,mnd->mad", weights, delta)
-    second = th.einsum("man,mnd,mne->made", weights, delta, delta) + 0.01 * th.eye(delta.shape[-1], dtype=th.float64)
-    slope = -th.einsum("made,mae->mad", th.linalg.inv(second), first)
-    corrected = weights * th.clamp(1.0 + th.einsum("mad,mnd->man", slope, delta), min=0.02)
+    first = (weights[..., None] * delta).sum(dim=2)
+    second = (weights[..., None, None] * delta[..., None] * delta[..., None, :]).sum(dim=2)
+    slope = -th.linalg.inv(second + 0.01 * th.eye(delta.shape[-1], dtype=th.float64)) @ first[..., None]
+    corrected = weights * th.clamp(1.0 + (delta @ slope)[..., 0], min=0.02)
     return corrected / corrected.sum(dim=-1, keepdim=True)

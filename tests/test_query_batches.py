@@ -46,14 +46,14 @@ def test_the_mean_over_all_batches_is_the_gradient(stochastic, pessimism):
     actions = policy.sample(problem.queries.states, noise)
     with th.no_grad():
         solution = evaluate(problem, actions, tolerance=1e-12)
-        whole = return_derivative(problem, solution, actions)
+        whole = return_derivative(problem, solution)
     expected = th.autograd.grad(actions, list(policy.parameters()), whole, retain_graph=True)
     totals = [th.zeros_like(part) for part in expected]
     batches = list(itertools.combinations(range(7), 3))
     for batch in batches:
         chosen = th.tensor(batch)
         with th.no_grad():
-            derivative = return_derivative(problem, solution, actions, chosen) * 7 / 3
+            derivative = return_derivative(problem, solution, chosen) * 7 / 3
         batch_actions = policy.sample(problem.queries.states[chosen], None if noise is None else noise[chosen])
         for total, part in zip(totals, th.autograd.grad(batch_actions, list(policy.parameters()), derivative), strict=True):
             total += part / len(batches)

@@ -97,8 +97,9 @@ def train(
         Weights, typer.Option(help="The paper's kernel weights, or weights corrected to first order.")
     ] = _WEIGHTS,
     pessimism: Annotated[
-        float, typer.Option(help="Weight, in samples, of an imaginary one of the worst value everywhere; 0 for none.")
+        str, typer.Option(help="Weight, in samples, of an imaginary one of the worst value everywhere; 0 for none, or auto.")
     ] = _DEFAULTS["pessimism"],
+    n_steps: Annotated[str, typer.Option(help="Steps that make a transition: a count, or auto.")] = _DEFAULTS["n_steps"],
     value_iteration_start: Annotated[
         bool, typer.Option(help="Also try to start from what kernel value iteration would do.")
     ] = _DEFAULTS["value_iteration_start"],
@@ -142,7 +143,8 @@ def train(
         n_action_samples=n_action_samples,
         n_next_state_samples=n_next_state_samples,
         weights=weights.value,
-        pessimism=pessimism,
+        pessimism=_pessimism(pessimism),
+        n_steps=_count_or_auto(n_steps),
         value_iteration_start=value_iteration_start,
         n_restarts=n_restarts,
         held_out=held_out,
@@ -183,6 +185,19 @@ def _neighbors(text: str) -> Any:
     if not text.isdecimal():
         raise InputError("--n-neighbors", f"{text!r} is no count", "Give a whole number, auto or all")
     return int(text)
+
+
+def _count_or_auto(text: str) -> int | str:
+    if text != "auto" and not text.isdecimal():
+        raise InputError("--n-steps", f"{text!r} is no count", "Give a whole number, or auto")
+    return text if text == "auto" else int(text)
+
+
+def _pessimism(text: str) -> float | str:
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError as error:
+        raise InputError("--pessimism", f"{text!r} is no number", "Give one, or auto") from error
 
 
 def _device(text: str) -> str:

@@ -35,6 +35,7 @@ _NOPG_SETTINGS: dict[str, dict[str, Any]] = {
         "n_next_state_samples": 1,
         "learning_rate": 1e-2,
         "pessimism": 0.0,
+        "n_steps": 1,
     },
     "defaults": {},
 }
@@ -42,6 +43,7 @@ _KBRL_SETTINGS: dict[str, Any] = {
     **dict.fromkeys(_BANDWIDTHS, "predictive"),
     "weights": "local_constant",
     "pessimism": 0.0,
+    "n_steps": 1,
 }
 # The paper shrinks σ linearly and does not say to what.
 _FINAL_STD_SCALE = 0.1

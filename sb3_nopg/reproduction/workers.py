@@ -5,7 +5,6 @@ done, and survives the loss of a worker.
 
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -133,15 +132,15 @@ def _lost(run: Run, index: int, reason: str) -> Outcome:
 
 def run_on_cluster(run: Run, trials: Sequence[Trial], scheduler: str) -> Iterator[Outcome]:
     """
-    On a Dask cluster, whose workers have this package installed. What a lost worker was at goes to another one.
+    On a Dask cluster, whose workers have this package installed. Trials that a lost worker was at, or had waiting, are run
+    again after all others, each by itself, so that it shows which one is to blame.
 
     :param run: of the experiment
     :param trials: parameters
     :param scheduler: its address, ``tcp://…``
     """
     try:
-        from distributed import Client, as_completed
-        from distributed.scheduler import KilledWorker
+        from distributed import Client
     except ImportError as error:
         raise InputError("--scheduler", f"dask.distributed is missing ({error})", 'pip install "sb3-nopg[cluster]"') from error
     try:
@@ -151,28 +150,40 @@ def run_on_cluster(run: Run, trials: Sequence[Trial], scheduler: str) -> Iterato
             "--scheduler", f"no Dask scheduler answers at {scheduler} ({one_line(error)})", "Start dask scheduler there"
         ) from error
     with client:
-
-        def submit(index: int) -> Any:
-            return client.submit(run_one, run, index, trials[index], pure=False)
-
-        indices = {submit(index): index for index in range(len(trials))}
-        # Fetched as soon as they are there: what a worker still holds is lost with it.
-        done = as_completed(list(indices), loop=client.loop, with_results=True, raise_errors=False)
-        losses = Counter[int]()
-        for future, outcome in done:
-            index = indices.pop(future)
-            if future.status == "finished":
+        suspects = []
+        for index, outcome in _on_client(client, run, trials, range(len(trials))):
+            if isinstance(outcome, Outcome):
                 yield outcome
-                continue
-            reason = future.exception()
-            if not isinstance(reason, KilledWorker):
-                raise InputError(
-                    "--scheduler", f"a worker cannot run the trial ({one_line(reason)})", "Install sb3-nopg there too"
-                ) from reason
-            losses[index] += 1
-            if losses[index] > N_RETRIES:
-                yield _lost(run, index, one_line(reason))
             else:
-                again = submit(index)
-                indices[again] = index
-                done.add(again)
+                suspects.append(index)
+        for index in suspects:
+            for _ in range(N_RETRIES):
+                ((_, outcome),) = _on_client(client, run, trials, [index])
+                if isinstance(outcome, Outcome):
+                    break
+            yield outcome if isinstance(outcome, Outcome) else _lost(run, index, outcome)
+
+
+def _on_client(client: Any, run: Run, trials: Sequence[Trial], chosen: Sequence[int]) -> Iterator[tuple[int, Outcome | str]]:
+    """
+    :param client: of the cluster
+    :param chosen: numbers of the trials to run
+    :return: number and outcome, or the reason where its worker was lost
+    """
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    indices = {client.submit(run_one, run, index, trials[index], pure=False): index for index in chosen}
+    # Fetched as soon as they are there: what a worker still holds is lost with it.
+    for future, outcome in as_completed(list(indices), loop=client.loop, with_results=True, raise_errors=False):
+        # Not kept, or the cluster would compute it again when the worker that had done it is lost.
+        index = indices.pop(future)
+        if future.status == "finished":
+            yield index, outcome
+            continue
+        reason = future.exception()
+        if not isinstance(reason, KilledWorker):
+            raise InputError(
+                "--scheduler", f"a worker cannot run the trial ({one_line(reason)})", "Install sb3-nopg there too"
+            ) from reason
+        yield index, one_line(reason)
