@@ -9,6 +9,7 @@ hard.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
@@ -20,6 +21,8 @@ _TELLING_SHARE = 0.5
 # What a linear model explains to this share is not worth a closer look.
 _EXPLAINED = 1e-3
 _ROWS_A_FEATURE = 5
+# Share of the actions' variance that the nearest states may explain.
+_MOST_PREDICTABLE, _N_NEAREST, _N_PREDICTED = 0.5, 5, 2000
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,15 @@ class ActionLag:
             f"The next state depends on {actions} too: a linear model that knows about it leaves "
             f"{self.unexplained[self.lag]:.0%} of the changes unexplained instead of {self.unexplained[0]:.0%}. By a delay or "
             "a filter, the observation is not the whole state, and estimates from single transitions see too little of what "
-            "an action does. Add earlier actions to the observation."
+            "an action does. Let transitions span several steps (n_steps), or add earlier actions to the observation."
         )
 
 
 def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
     """
     :param dataset: recorded transitions, in time's order within episodes
-    :return: None where the data does not tell: no or too few episodes, or too short ones
+    :return: None where the data does not tell: no or too few episodes, or too short ones, or actions that follow from the
+        states, which then stand for what a linear model cannot say of those
     """
     if dataset.n_synthetic == len(dataset):
         return None
@@ -60,6 +64,8 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
     states, actions = data.observations.astype(np.float64), data.actions.astype(np.float64)
     n_features = 1 + states.shape[1] + (1 + _MAX_LAG) * actions.shape[1]
     if len(rows) < _ROWS_A_FEATURE * n_features:
+        return None
+    if _predictability(states, actions) > _MOST_PREDICTABLE:
         return None
     changes = data.next_observations.astype(np.float64)[rows] - states[rows]
     spread = changes.std(axis=0)
@@ -88,6 +94,20 @@ def _rows_with_a_past(data: TransitionDataset, labels: np.ndarray) -> np.ndarray
     rows = np.arange(len(data))
     first = np.maximum.accumulate(np.where(np.concatenate([[False], follows]), 0, rows))
     return rows[rows - first >= _MAX_LAG]
+
+
+def _predictability(states: np.ndarray, actions: np.ndarray) -> float:
+    """Largest share of an action dimension's variance that the mean over the nearest other states explains."""
+    chosen = np.random.default_rng(0).permutation(len(states))[:_N_PREDICTED]
+    spread = states.std(axis=0)
+    scaled = states[:, spread > 0] / spread[spread > 0]
+    if not scaled.shape[1]:
+        return 0.0
+    nearest = np.asarray(cKDTree(scaled).query(scaled[chosen], k=_N_NEAREST + 1)[1])[:, 1:]
+    errors = np.square(actions[chosen] - actions[nearest].mean(axis=1)).mean(axis=0)
+    variance = actions.var(axis=0)
+    varies = variance > 0
+    return float(np.max(1.0 - errors[varies] / variance[varies], initial=0.0))
 
 
 def _unexplained(features: np.ndarray, targets: np.ndarray, part: np.ndarray) -> float:

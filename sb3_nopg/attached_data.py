@@ -88,22 +88,33 @@ class LearnsFromData(ResumableAlgorithm):
                 "Pass initial_states=..., or a data set with episode_ids",
             )
         training_data, held_out_data = split_off(dataset, self.held_out)
-        n_steps = choose_n_steps(training_data) if isinstance(self.n_steps, str) else self.n_steps
+        n_steps, pessimism = self._choices_for(training_data, held_out_data)
         transitions = multi_step(training_data, n_steps, self.gamma)
+        if held_out_data is not None:
+            # Better now than in the midst of training.
+            multi_step(held_out_data, n_steps, self.gamma)
         bandwidths = self._bandwidths_for(transitions)
-        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(dataset):
-            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(dataset)} samples: all are used", stacklevel=2)
+        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(transitions):
+            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(transitions)} samples: all are used", stacklevel=2)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         if self.normalize_observations:
             self.policy.fit_normalization(dataset.observations)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
         self._training_data, self.held_out_data, self._transitions = training_data, held_out_data, transitions
-        self.chosen_n_steps = n_steps
-        self.chosen_pessimism = choose_pessimism(dataset) if isinstance(self.pessimism, str) else self.pessimism
+        self.chosen_n_steps, self.chosen_pessimism = n_steps, pessimism
         self._problem, self._held_out_problem, self._start_states = None, None, None
         self.forget_solutions()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
+
+    def _choices_for(self, training_data: TransitionDataset, held_out_data: TransitionDataset | None) -> tuple[int, float]:
+        """``n_steps`` and ``pessimism``. What "auto" meant when a policy learned, it means on other data too."""
+        n_steps, pessimism, learned = self.n_steps, self.pessimism, self.num_timesteps > 0
+        if isinstance(n_steps, str):
+            n_steps = self.chosen_n_steps if learned else choose_n_steps(training_data, held_out_data)
+        if isinstance(pessimism, str):
+            pessimism = self.chosen_pessimism if learned else choose_pessimism(training_data, self.gamma)
+        return n_steps, pessimism
 
     def _bandwidths_for(self, dataset: TransitionDataset) -> Bandwidths:
         episode_ids, starts = dataset.episode_ids, dataset.episode_starts
@@ -197,6 +208,20 @@ class LearnsFromData(ResumableAlgorithm):
         generator = th.Generator().manual_seed(self._noise_seed)
         transitions = multi_step(dataset, self.chosen_n_steps, self.gamma)
         return self._problem_on(transitions, self._bandwidths_for(transitions), self._start_states, generator)
+
+    def _problem_with_ends(self, dataset: TransitionDataset, ended: np.ndarray) -> BellmanProblem:
+        """
+        The equation where some steps end what they are part of, with the model's bandwidths.
+
+        :param dataset: single steps
+        :param ended: which, (n,)
+        """
+        self.prepared_problem()
+        assert self._start_states is not None
+        assert self.bandwidths is not None
+        transitions = multi_step(dataset, self.chosen_n_steps, self.gamma, ended)
+        generator = th.Generator().manual_seed(self._noise_seed)
+        return self._problem_on(transitions, self.bandwidths, self._start_states, generator)
 
     def held_out_return(self) -> float:
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""

@@ -105,9 +105,9 @@ def _set_up(problem: BellmanProblem, kernel_weights: KernelWeights) -> tuple[th.
 
     :return: r with what the worst value adds to it, and ε₀, both (n,)
     """
-    if not bool(kernel_weights.rows.isfinite().all()):
-        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
     weights = problem.support.corrected(problem.queries, kernel_weights)
+    if not bool(weights.isfinite().all()):
+        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
     # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
     weights = weights[:, 0] if weights.shape[1] == 1 else weights.mean(dim=1)
     next_weights = weights[: problem.n_next_states]

@@ -71,7 +71,9 @@ def correction(weights: th.Tensor, displacements: th.Tensor) -> Correction:
         means.append(weighted.sum(dim=1))
         seconds.append(weighted.mT @ delta)
     moments = th.stack(seconds, dim=1).permute(2, 3, 0, 1).contiguous()
-    moments.diagonal().add_(RIDGE)
+    diagonal = moments.diagonal()
+    # Far from all samples the ridge alone would drown in rounding errors.
+    diagonal.add_(RIDGE + 8.0 * th.finfo(weights.dtype).eps * diagonal.sum(dim=-1, keepdim=True))
     mean = th.stack(means, dim=1).permute(2, 0, 1)
     slope = -_solve(moments, mean)
     return Correction(_product(slope, displacements) + 1.0, slope, mean, moments)

@@ -21,10 +21,12 @@ class Windows:
 
     :param dataset: single transitions, in time's order within episodes
     :param n_steps: how many make a window
+    :param ended: where a run is over, (n,); None for where the task is
     :raises InputError: where the data has no such runs
     """
 
-    def __init__(self, dataset: TransitionDataset, n_steps: int):
+    def __init__(self, dataset: TransitionDataset, n_steps: int, ended: np.ndarray | None = None):
+        ended = dataset.terminals if ended is None else ended
         if dataset.n_synthetic and n_steps > 1:
             raise InputError("n_steps", "synthetic transitions have no successors", "Give recorded ones, or n_steps=1")
         labels = episode_labels(dataset)
@@ -35,10 +37,10 @@ class Windows:
             ends = rows
         else:
             follows = (labels[1:] == labels[:-1]) & (dataset.observations[1:] == dataset.next_observations[:-1]).all(axis=1)
-            last = np.where(np.append(follows & ~dataset.terminals[:-1], False), len(dataset), rows)
+            last = np.where(np.append(follows & ~ended[:-1], False), len(dataset), rows)
             ends = np.minimum.accumulate(last[::-1])[::-1]
         whole = rows + n_steps - 1 <= ends
-        self.firsts = rows[whole | dataset.terminals[ends]]
+        self.firsts = rows[whole | ended[ends]]
         if len(self.firsts) == 0:
             raise InputError("n_steps", f"no episode has {n_steps} successive steps", "Give longer ones, or fewer steps")
         self.lasts = np.minimum(self.firsts + n_steps - 1, ends[self.firsts])
@@ -65,7 +67,7 @@ class Windows:
         return total
 
 
-def multi_step(dataset: TransitionDataset, n_steps: int, gamma: float) -> TransitionDataset:
+def multi_step(dataset: TransitionDataset, n_steps: int, gamma: float, ended: np.ndarray | None = None) -> TransitionDataset:
     """
     Each window as one transition: its first state and action, its rewards discounted, and where it leads. Values of such
     transitions are discounted by γ^n_steps from one to the next.
@@ -73,10 +75,11 @@ def multi_step(dataset: TransitionDataset, n_steps: int, gamma: float) -> Transi
     :param dataset: single transitions
     :param n_steps: how many make one; with 1, the data as they are
     :param gamma: discount of a step
+    :param ended: where a transition is over before that, (n,); None for where the task is
     """
     if n_steps == 1:
         return dataset
-    windows = Windows(dataset, n_steps)
+    windows = Windows(dataset, n_steps, ended)
     labels = episode_labels(dataset)
     assert labels is not None
     return replace(

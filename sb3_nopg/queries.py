@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -52,6 +51,7 @@ class PolicyQueries:
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def prepared_problem(self) -> BellmanProblem: ...
         def problem_on(self, dataset: TransitionDataset) -> BellmanProblem: ...
+        def _problem_with_ends(self, dataset: TransitionDataset, ended: np.ndarray) -> BellmanProblem: ...
         def action_noise_for(self, n_queries: int) -> th.Tensor | None: ...
 
     def _solution(self) -> tuple[BellmanProblem, BellmanSolution, th.Tensor]:
@@ -111,7 +111,7 @@ class PolicyQueries:
         problem, actions, data = self._evidence(dataset)
         drawn = self.initial_states is None and self.dataset is not None and self.dataset.episode_starts is not None
         units = units_of(data, problem.n_initial_states if drawn else None, starts_are_its_own=data is self.dataset)
-        units = replace(units, of_transitions=units.of_transitions[Windows(data, self.chosen_n_steps).firsts])
+        units = units.of_rows(Windows(data, self.chosen_n_steps).firsts)
         with th.no_grad():
             return return_interval(problem, actions, units, level, n_resamples, seed, _TOLERANCE[problem.rewards.dtype])
 
@@ -132,7 +132,8 @@ class PolicyQueries:
         The predicted discounted probability that the policy leaves a region of states.
 
         With T the first step after which the state lies outside, s₀ … s_{T−1} inside and s_T outside, this is E[γ^(T−1)] over
-        the start states and the chain of the Bellman equation. A start state that lies outside counts as 1, a task that
+        the start states and the chain of the Bellman equation; with transitions of n steps, T counts as the first of its
+        transition's. A start state that lies outside counts as 1, a task that
         ends inside as 0. Whether a transition leaves is told by its next state in the data.
 
         One reading: it is the probability of leaving within a random number of steps, geometric with mean 1 / (1 − γ); what
@@ -146,10 +147,15 @@ class PolicyQueries:
         :param dataset: to predict from; None for the data that the model learns from
         """
         problem, actions, data = self._evidence(dataset)
+        remains = check_inside(inside, data.next_observations)
+        if self.chosen_n_steps > 1:
+            # Whoever has left has left, even where a recording stops before the transition is whole.
+            ended = data.terminals | ~remains
+            problem = self._problem_with_ends(data, ended)
+            actions = self._own_actions(problem.queries)
+            remains = Windows(data, self.chosen_n_steps, ended).all_of(remains)
         with th.no_grad():
-            tolerance = _TOLERANCE[problem.rewards.dtype]
-            remains = Windows(data, self.chosen_n_steps).all_of(check_inside(inside, data.next_observations))
-            return exit_probability(problem, actions, remains, inside, tolerance)
+            return exit_probability(problem, actions, remains, inside, _TOLERANCE[problem.rewards.dtype])
 
     @property
     def training_data(self) -> TransitionDataset:
@@ -203,13 +209,13 @@ class PolicyQueries:
 
     @property
     def q_values(self) -> np.ndarray:
-        """q, the value of each transition of the data when the policy takes over after it, (n,)."""
+        """q, the value of each of :attr:`transitions` when the policy takes over after it, (n,)."""
         problem, solution, _ = self._solution()
         return problem.to_data_order(solution.q_values).cpu().numpy()
 
     @property
     def visitation(self) -> np.ndarray:
-        """μ, how often, discounted, the policy is expected to pass by each transition of the data, (n,)."""
+        """μ, how often, discounted, the policy is expected to pass by each of :attr:`transitions`, (n,)."""
         problem, solution, _ = self._solution()
         return problem.to_data_order(solution.visitation).cpu().numpy()
 

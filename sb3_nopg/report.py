@@ -102,7 +102,11 @@ def make_report(
     returns = find_returns(model, held_out, source, learned_from=learned_from)
     bandwidths = _bandwidths(model, data, told)
     support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
-    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, find_action_lag(data))
+    lag = find_action_lag(data)
+    if lag is not None and model.chosen_n_steps > lag.lag:
+        # Transitions are long enough for an action to show.
+        lag = None
+    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag)
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(

@@ -150,7 +150,8 @@ def _find_exit(model: "NOPG", limit: Limit, data: TransitionDataset, held_out: T
         risk = leaves.sum() / inside.sum()
         behaviour = float(risk / (1.0 - model.gamma + model.gamma * risk))
     worst, gamma = max(probability, checked or 0.0), model.transition_gamma
-    risk_a_step = worst * (1.0 - gamma) / (1.0 - gamma * worst) / model.chosen_n_steps
+    risk_a_transition = worst * (1.0 - gamma) / (1.0 - gamma * worst)
+    risk_a_step = 1.0 - (1.0 - risk_a_transition) ** (1.0 / model.chosen_n_steps)
     return LimitFinding(
         limit.formula,
         probability,

@@ -14,6 +14,8 @@ from sb3_nopg.problem import BellmanProblem
 
 Region = Callable[[np.ndarray], np.ndarray]
 
+_SINGLE_EPISODE = "a single episode does not show how episodes differ"
+
 
 @dataclass(frozen=True, eq=False)
 class ReturnInterval:
@@ -44,6 +46,18 @@ class Units:
     of_transitions: np.ndarray
     of_starts: np.ndarray | None
 
+    def of_rows(self, rows: np.ndarray) -> "Units":
+        """
+        Of some of the transitions only.
+
+        :param rows: their numbers, (m,)
+        :raises InputError: where they belong to a single unit
+        """
+        kept = self.of_transitions[rows]
+        if len(np.unique(kept)) < 2:
+            raise InputError("dataset", _SINGLE_EPISODE, "Give data of several episodes for an interval")
+        return Units(kept, self.of_starts)
+
     @property
     def count(self) -> int:
         largest = self.of_transitions.max() if self.of_starts is None else max(self.of_transitions.max(), self.of_starts.max())
@@ -68,9 +82,7 @@ def units_of(data: TransitionDataset, n_drawn_starts: int | None, starts_are_its
         of_transitions = np.searchsorted(starts, np.arange(len(data)), side="right") - 1
     n_units = int(of_transitions.max()) + 1
     if n_units < 2:
-        raise InputError(
-            "dataset", "a single episode does not show how episodes differ", "Give data of several episodes for an interval"
-        )
+        raise InputError("dataset", _SINGLE_EPISODE, "Give data of several episodes for an interval")
     if n_drawn_starts is None:
         return Units(of_transitions, None)
     if starts_are_its_own and starts is not None:

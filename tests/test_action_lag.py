@@ -52,6 +52,22 @@ def test_the_simulated_rig_lags_and_the_pendulum_does_not():
     assert on_the_pendulum.lag == 0
 
 
+def test_a_policys_actions_are_not_taken_for_a_lag():
+    """They follow from the states, and so tell a linear model what it cannot know of a nonlinear system."""
+    rng, columns = np.random.default_rng(0), []
+    for episode in range(20):
+        state = rng.uniform(-2, 2, size=2)
+        for _ in range(40):
+            action = -0.1 * state[0] ** 3
+            push = (1.0 - state[0] ** 2) * state[1] - state[0] + action
+            after = state + 0.1 * np.array([state[1], push])
+            columns.append((state, [action], -1.0, after, False, episode))
+            state = after
+    names = ("observations", "actions", "rewards", "next_observations", "terminals", "episode_ids")
+    data = TransitionDataset(**{name: np.array(x) for name, x in zip(names, zip(*columns, strict=True), strict=True)})
+    assert find_action_lag(data) is None
+
+
 def test_data_that_cannot_tell_say_nothing():
     data = delayed(1)
     assert find_action_lag(dataclasses.replace(data, episode_ids=None)) is None

@@ -110,6 +110,17 @@ def test_where_samples_cannot_meet_both_the_state_comes_first():
     assert abs(mean_state - 0.0) < 0.5 * abs(mean_state - 0.8)
 
 
+@pytest.mark.parametrize("dtype", [th.float32, th.float64])
+@pytest.mark.parametrize("distance", [1e2, 1e4, 1e6])
+def test_far_from_all_samples_weights_stay_weights(dtype, distance):
+    weights, displacements, values = random_rows(shift=distance, per_action=True)
+    weights, displacements, values = (x.to(dtype) for x in (weights, displacements, values))
+    corrected = corrected_weights(weights, displacements)
+    np.testing.assert_allclose(corrected.sum(dim=-1), 1.0, rtol=1e-5)
+    parts = derivatives(weights, displacements, correction(weights, displacements), values)
+    assert all(bool(part.isfinite().all()) for part in parts)
+
+
 @pytest.mark.parametrize("n_neighbors", [None, 12])
 @pytest.mark.parametrize("stochastic", [False, True])
 @pytest.mark.parametrize("n_next_state_samples", [1, 3])

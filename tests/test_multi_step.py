@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset
+from sb3_nopg.action_lag import find_action_lag
 from sb3_nopg.choices import PESSIMISM, PESSIMISM_WITH_BAD_ENDS, choose_n_steps, choose_pessimism
 from sb3_nopg.errors import InputError
 from sb3_nopg.multi_step import Windows, multi_step
@@ -115,11 +116,17 @@ def test_auto_takes_as_many_steps_as_an_action_needs():
 
 
 def test_auto_is_more_careful_where_episodes_end_badly():
-    assert choose_pessimism(lagging_data(bad_ends=True)) == PESSIMISM_WITH_BAD_ENDS
-    assert choose_pessimism(lagging_data(bad_ends=False)) == PESSIMISM
     data = lagging_data(bad_ends=True)
-    goal = data.relabel(reward=lambda states, actions, next_states: np.full(len(states), -1.0))
-    assert choose_pessimism(goal) == PESSIMISM
+    assert choose_pessimism(data, 0.99) == PESSIMISM_WITH_BAD_ENDS
+    assert choose_pessimism(lagging_data(bad_ends=False), 0.99) == PESSIMISM
+
+    def with_rewards(going_on, end):
+        rewards = np.where(data.terminals, end, going_on)
+        return data.relabel(reward=lambda states, actions, next_states: rewards)
+
+    assert choose_pessimism(with_rewards(-1.0, -1.0), 0.99) == PESSIMISM, "the end is the goal"
+    assert choose_pessimism(with_rewards(-1.0, -1000.0), 0.99) == PESSIMISM_WITH_BAD_ENDS, "a crash"
+    assert choose_pessimism(with_rewards(0.01, 100.0), 0.99) == PESSIMISM, "a goal with a bonus"
 
 
 def test_the_choice_survives_saving_and_loading(tmp_path):
@@ -129,21 +136,83 @@ def test_the_choice_survives_saving_and_loading(tmp_path):
     model.save(tmp_path / "model.zip")
     loaded = NOPG.load(tmp_path / "model.zip")
     loaded.set_dataset(data)
-    assert (loaded.n_steps, loaded.chosen_n_steps) == ("auto", 3)
     assert loaded.estimated_return() == pytest.approx(model.estimated_return(), rel=1e-6)
+    # By itself, other data would make another choice.
+    other = lagging_data(lag=0, bad_ends=False, seed=1)
+    loaded.set_dataset(other)
+    assert (loaded.n_steps, loaded.chosen_n_steps, loaded.chosen_pessimism) == ("auto", 3, PESSIMISM_WITH_BAD_ENDS)
+    assert choose_n_steps(other) == 1
+
+
+def test_training_goes_on_after_a_kill(tmp_path):
+    data, settings = lagging_data(lag=1), {"seed": 0, "held_out": 0.3, "value_iteration_start": False}
+    whole = NOPG("MlpPolicy", None, dataset=data, **settings).learn(6)
+    first = NOPG("MlpPolicy", None, dataset=data, **settings).learn(3)
+    first.save_checkpoint(tmp_path / "checkpoint.zip")
+    resumed = NOPG.resume(tmp_path / "checkpoint.zip", dataset=data)
+    assert resumed.chosen_n_steps == 3
+    resumed.learn(3, reset_num_timesteps=False)
+    assert resumed.estimated_return() == whole.estimated_return()
 
 
 def test_held_out_data_and_answers_go_by_the_same_steps():
     data = lagging_data(lag=1)
     model = NOPG("MlpPolicy", None, dataset=data, held_out=0.3, seed=0, pessimism=0.0)
     assert model.held_out_problem().gamma == model.transition_gamma
-    interval = model.return_interval(n_resamples=3)
-    assert interval.low <= interval.high
+    # Every step earns one until the end, which is some 20 steps away, of three each.
+    interval = model.return_interval(n_resamples=5)
+    assert 5.0 < interval.low < interval.high < 60.0
     assert model.exit_probability(lambda states: states[:, 0] < 1e3) == 0.0
     # A state in the middle of a transition counts too.
     passed_by = model.training_data.next_observations[1]
     assert not (model.transitions.next_observations == passed_by).all(axis=1).any()
     assert model.exit_probability(lambda states: ~(states == passed_by).all(axis=1)) > 0.0
+
+
+def walk(cut_as, seed=0):
+    """A random walk that is recorded until it has left [-1, 1]."""
+    rng, rows = np.random.default_rng(seed), {name: [] for name in _COLUMNS}
+    for episode in range(60):
+        state = rng.uniform(-0.5, 0.5)
+        while abs(state) <= 1.0:
+            action = rng.uniform(-0.4, 0.4)
+            following = state + action
+            for name, value in zip(_COLUMNS, ([state], [action], 0.0, [following], False, episode), strict=True):
+                rows[name].append(value)
+            state = following
+        rows["terminals"][-1] = cut_as == "terminal"
+    return TransitionDataset(**{name: np.array(values) for name, values in rows.items()})
+
+
+def test_a_recording_that_stops_at_a_limit_does_not_hide_that_it_was_passed():
+    settings = {"seed": 0, "pessimism": 0.0, "n_steps": 3, "initial_states": [[0.0]], "gamma": 0.95}
+    by_end, by_cut = (
+        NOPG("MlpPolicy", None, dataset=walk(cut_as), **settings).exit_probability(lambda states: np.abs(states[:, 0]) <= 1.0)
+        for cut_as in ("terminal", "cut")
+    )
+    assert by_cut == pytest.approx(by_end, rel=0.05)
+    assert by_cut > 0.1
+
+
+def test_an_interval_needs_two_episodes_that_are_long_enough():
+    data = counting_data(lengths=(2, 2, 40), ended=(False, False, False))
+    model = NOPG("MlpPolicy", None, dataset=data, n_steps=3, state_bandwidth=1.0, action_bandwidth=1.0, pessimism=0.0, seed=0)
+    with pytest.raises(InputError, match="single episode"):
+        model.return_interval(n_resamples=3)
+
+
+def test_auto_does_not_spend_the_data_on_long_transitions():
+    short = lagging_data(lag=2, length=5, n_episodes=120, bad_ends=False)
+    assert find_action_lag(short).lag == 2
+    assert choose_n_steps(short) == 1
+    assert choose_n_steps(lagging_data(lag=2, length=9, n_episodes=120, bad_ends=False)) == 4
+    assert choose_n_steps(lagging_data(lag=1), held_out=lagging_data(length=2, bad_ends=False)) == 1
+
+
+def test_held_out_data_that_cannot_follow_are_refused_at_once():
+    data = lagging_data(lag=1)
+    with pytest.raises(InputError, match="n_steps"):
+        NOPG("MlpPolicy", None, dataset=data, n_steps=3, held_out=lagging_data(seed=1, length=2, bad_ends=False))
 
 
 def test_what_has_no_successors_is_refused():

@@ -13,10 +13,17 @@ import pytest
 import nopg_envs
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.baselines.kernel_value_iteration import KernelValueIteration
-from sb3_nopg.reproduction import load_experiment, methods, mountain_car_trials, pendulum_trials
+from sb3_nopg.reproduction import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
 from sb3_nopg.reproduction.comparison import Comparison
 from sb3_nopg.reproduction.methods import nopg_model, total_reward
-from sb3_nopg.reproduction.report import mean_interval, new_figure, read_interval, read_markdown_tables, save_figure
+from sb3_nopg.reproduction.report import (
+    mean_interval,
+    new_figure,
+    output_name,
+    read_interval,
+    read_markdown_tables,
+    save_figure,
+)
 from sb3_nopg.reproduction.runner import reproduce
 
 NAMES = ("pendulum-grid", "pendulum-random", "cartpole-random", "mountain-car")
@@ -39,7 +46,7 @@ def run_toy(name, folder, n_seeds=1, quick=True):
     experiment = load_experiment(name)
     small = dataclasses.replace(experiment, trials=lambda quick, n: [toy(trial) for trial in experiment.trials(quick, n)])
     table = reproduce(small, folder, n_seeds=n_seeds, quick=quick)
-    return table, json.loads((folder / f"{name}.json").read_text())["trials"]
+    return table, json.loads((folder / f"{output_name(name, quick)}.json").read_text())["trials"]
 
 
 def pixels(path):
@@ -75,7 +82,7 @@ def test_every_method_has_a_return(ran):
     methods = {entry["trial"]["method"] for entry in trials}
     assert {"NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL"} <= methods
     if name.endswith("random"):
-        assert {"PWIS", "DDPG offline", "DDPG online", "behaviour"} <= methods
+        assert {"PWIS", "PWIS, self-normalised", "DDPG offline", "DDPG online", "behaviour"} <= methods
     for entry in trials:
         if entry["trial"]["method"] != "example":
             assert math.isfinite(entry["result"]["return"]), entry["trial"]
@@ -104,7 +111,7 @@ def test_the_table_says_what_the_numbers_are(ran):
                     assert read_interval(row[count])[0] == pytest.approx(np.mean(values), abs=0.5)
         assert checked >= 8
         assert len(seeds) >= checked
-    with (folder / f"{name}.csv").open() as file:
+    with (folder / f"{name}-quick.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(trials)
     for row, entry in zip(rows, trials, strict=True):
@@ -115,7 +122,7 @@ def test_the_table_says_what_the_numbers_are(ran):
 
 def test_the_figure_shows_curves_and_says_that_it_is_quick(ran):
     name, folder, _, _ = ran
-    image = pixels(folder / f"{name}.png")
+    image = pixels(folder / f"{name}-quick.png")
     # Curves of several methods in the panels, not only in the legend at the right.
     assert colours(image, 0.0, 0.75 if name == "pendulum-grid" else 0.8) >= 3
     dark_red = (np.abs(image - np.array([178, 34, 34]) / 255).max(axis=-1) < 0.1)[-40:]
@@ -153,9 +160,69 @@ def test_full_and_quick_trials_are_different_and_all_sizes_are_there(name):
         assert {trial["demonstrations"] for trial in full} >= {1, 2, 5, 10}
     else:
         assert {trial.get("samples") for trial in full} >= {100, 1000, 10_000}
-        assert {trial["method"] for trial in experiment.d3rlpy_trials(True, 1)} == {"IQL", "TD3+BC"}
     if name == "cartpole-random":
         assert {trial["system"] for trial in full} == {"identified rig", "data sheet"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("quick", [True, False])
+def test_d3rlpy_learns_from_the_same_data_as_the_others(name, quick):
+    experiment = load_experiment(name)
+
+    def data(trials):
+        which = ("samples", "levels", "demonstrations", "system", "seed")
+        return {json.dumps([trial.get(key) for key in which]) for trial in trials}
+
+    added = experiment.d3rlpy_trials(quick, 2)
+    assert {trial["method"] for trial in added} == {"IQL", "TD3+BC"}
+    assert data(added) == data(trial for trial in experiment.trials(quick, 2) if trial["method"] == "NOPG-D, paper")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("quick", [True, False])
+def test_as_many_seeds_are_run_as_one_asks_for(name, quick):
+    assert {trial["seed"] for trial in load_experiment(name).trials(quick, 4)} == {0, 1, 2, 3}
+
+
+class RisesThenFalls:
+    """An evaluation that is best, with zero, after four updates."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, model):
+        self.seen.append(model.num_timesteps)
+        return -abs(model.num_timesteps - 4.0)
+
+
+@pytest.mark.parametrize("method", ["DDPG offline", "PWIS", "PWIS, self-normalised", "NOPG-D, paper", "NOPG-S, defaults"])
+def test_nopg_reports_its_last_evaluation_and_others_their_best(method):
+    data, behavior = pendulum_trials.random_data(40, seed=0)
+    evaluate = RisesThenFalls()
+    task = dataclasses.replace(pendulum_trials._task({}), evaluate=evaluate)
+    result = methods.run_method(task, {"method": method, "seed": 0, "updates": 10}, data, behavior)
+    if method.startswith("NOPG"):
+        assert result["return"] == -6.0
+        assert evaluate.seen == [10]
+    else:
+        assert (result["return"], result["last"]) == (0.0, -6.0)
+        assert evaluate.seen == list(range(11))
+        assert [n for n, _ in result["evaluations"]] == evaluate.seen
+
+
+def test_self_normalised_weights_lead_elsewhere():
+    data, behavior = pendulum_trials.random_data(600, seed=0)
+    policies = []
+    for method in ("PWIS", "PWIS, self-normalised"):
+        seen = []
+        task = dataclasses.replace(
+            pendulum_trials._task({}),
+            evaluate=lambda model, seen=seen: float(seen.append(model.predict(np.ones(3))[0].item()) or 0.0),
+        )
+        methods.run_method(task, {"method": method, "seed": 0, "updates": 3}, data, behavior)
+        policies.append(seen)
+    assert policies[0][0] == policies[1][0]
+    assert policies[0][-1] != policies[1][-1]
 
 
 def test_the_papers_settings_are_the_papers(module_patch):
@@ -184,12 +251,20 @@ def test_d3rlpy_learns_in_its_own_environment(monkeypatch, tmp_path, module_patc
 
     monkeypatch.setattr(methods, "train_d3rlpy", train)
     monkeypatch.setenv("NOPG_D3RLPY_ENVIRONMENT", str(tmp_path))
-    trials = [trial for trial in load_experiment("pendulum-random").d3rlpy_trials(True, 1) if trial["samples"] == 100]
-    for trial in trials:
-        # Hanging still costs π² a step.
-        assert pendulum_trials.run_on_random_data(trial)["return"] == pytest.approx(-20 * math.pi**2, rel=1e-3)
-    settings = {"n_steps": 500, "gamma": 0.97, "seed": 0}
-    assert called == [(tmp_path, 100, "iql", settings), (tmp_path, 100, "td3_bc", settings)]
+    # Hanging still costs π² a step; standing still in the valley costs every step.
+    for name, size, gamma, expected in (
+        ("pendulum-random", {"samples": 100}, 0.97, -20 * math.pi**2),
+        ("pendulum-grid", {"samples": 200}, 0.97, -20 * math.pi**2),
+        ("mountain-car", {"demonstrations": 1}, 0.99, -20.0),
+    ):
+        called.clear()
+        experiment = load_experiment(name)
+        for trial in experiment.d3rlpy_trials(True, 1):
+            if size.items() <= trial.items():
+                assert experiment.run(trial)["return"] == pytest.approx(expected, rel=1e-3)
+        assert [(folder, algorithm) for folder, _, algorithm, _ in called] == [(tmp_path, "iql"), (tmp_path, "td3_bc")]
+        assert all(settings == {"n_steps": 500, "gamma": gamma, "seed": 0} for *_, settings in called)
+        assert all(n_samples == size.get("samples", n_samples) for _, n_samples, _, _ in called)
 
 
 def test_demonstrations_cost_one_a_step_and_are_drawn_by_seed():

@@ -12,8 +12,8 @@ from sb3_nopg.baselines import OfflineDPG
 from sb3_nopg.errors import SolverError
 from sb3_nopg.reproduction import applicability, load_experiment, lqr_gradient
 from sb3_nopg.reproduction.lqr_cells import CASES, METHODS, SETTING, case_data, case_gradient, policy_kind
+from sb3_nopg.reproduction.lqr_methods import BY_DENSITY, PAPER_ESTIMATE, ascend, gradient_function, gradient_or_none, nopg
 from sb3_nopg.reproduction.lqr_methods import METHODS as GRADIENT_METHODS
-from sb3_nopg.reproduction.lqr_methods import ascend, gradient_function, gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, collect, finite_horizon_gradient, make_env, true_gradient
 from sb3_nopg.reproduction.lqr_statistics import DISTANCES, quality, quality_by_distance
 from sb3_nopg.reproduction.report import read_markdown_tables
@@ -188,8 +188,8 @@ def test_lqr_gradient_from_end_to_end(tmp_path):
     (row,) = [row for row in table if (row["setting"], row["method"]) == ("regulator", "NOPG-D")][:1]
     for name in ("bias", "cosine"):
         assert float(row[name]) == pytest.approx(first[name], rel=0.01)
-    assert is_drawn(tmp_path / "lqr-gradient.png")
-    assert is_drawn(tmp_path / "lqr-gradient-quality.png")
+    assert is_drawn(tmp_path / "lqr-gradient-quick.png")
+    assert is_drawn(tmp_path / "lqr-gradient-quick-quality.png")
 
 
 def test_a_trial_depends_on_its_parameters_alone():
@@ -224,6 +224,60 @@ def test_applicability_from_end_to_end(tmp_path):
     assert float(by_method["semi-gradient, cross terms"]["unordered"].split()[-1]) > 0.9
     assert all(float(row["bias"]) >= 0 and float(row["spread"]) >= 0 for row in table)
     assert is_drawn(tmp_path / "applicability.png")
+
+
+def applicability_results(gradients):
+    """Of every method and case, one data set for each entry of a list of gradients at the three gains."""
+    return [
+        (
+            {"method": method, "case": case, "seed": seed, "n_trajectories": 5},
+            {"outcome": "runs", "message": "", "gradients": at_the_gains},
+        )
+        for method in METHODS
+        for case in CASES
+        for seed, at_the_gains in enumerate(gradients)
+    ]
+
+
+def test_applicability_of_one_seed_has_no_spread(tmp_path):
+    experiment = load_experiment("applicability")
+    kept = ("semi-gradient", "PWIS")
+    trials = [{**trial, "n_trajectories": 5} for trial in experiment.trials(True, 1) if trial["method"] in kept]
+    results = [(trial, experiment.run(trial)) for trial in trials]
+    (table,) = read_markdown_tables(experiment.summarize(results, tmp_path, False))
+    rows = {row["method"]: row for row in table}
+    assert float(rows["semi-gradient"]["bias"]) > 0
+    assert {row["spread"] for row in table} == {"–"}
+    # Of methods without a single result there is nothing to tell.
+    assert (rows["NOPG"]["unordered"], rows["NOPG"]["bias"], rows["NOPG"]["no gradient"]) == ("–", "–", "0 of 0")
+    assert (tmp_path / "applicability.png").exists()
+
+
+def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
+    whole = [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]
+    other = [[1.5, 2.0], [2.0, 1.5], [1.0, 1.5]]
+    without_last = [[*field[:2], None] for field in (whole, other)]
+    text = applicability.summarize(applicability_results(without_last), tmp_path, False)
+    assert "nan" not in text
+    for row in read_markdown_tables(text)[0]:
+        assert float(row["bias"]) > 0
+        assert float(row["spread"]) > 0
+        assert row["no gradient"] == f"{2 * len(CASES)} of {6 * len(CASES)}"
+    # Where one data set of two has a gradient, its cosine counts.
+    half = applicability_results([whole, [None, None, None]])
+    assert applicability._cell(half, "NOPG", "unordered") == applicability._cell(
+        applicability_results([whole]), "NOPG", "unordered"
+    )
+    nothing = applicability_results([[None, None, None]])
+    assert applicability._cell(nothing, "NOPG", "unordered") == "runs, cosine –"
+    assert is_drawn(tmp_path / "applicability.png")
+
+
+def test_the_papers_estimate_is_the_papers():
+    assert PAPER_ESTIMATE == {"weights": "local_constant", "pessimism": 0.0, "n_steps": 1}
+    assert set(BY_DENSITY.values()) == {"cross_validation"}
+    data = collect("regulator", "deterministic", 2, seed=0)
+    assert nopg("regulator", "deterministic", data).n_steps == 1
 
 
 def test_kinds_of_policies():

@@ -73,7 +73,7 @@ def test_portraits_from_end_to_end(tmp_path):
         (trial["settings"], str(updates)) for trial in small for updates in (0, 3)
     ]
     assert float(table[0]["believed return"]) == pytest.approx(results[0][1]["before"]["estimated_return"], abs=0.6)
-    for name in ("portraits.png", "portraits-our-defaults.png"):
+    for name in ("portraits-quick.png", "portraits-quick-our-defaults.png"):
         pixels = imread(tmp_path / name)[..., :3]
         assert len(np.unique(pixels.reshape(-1, 3).round(2), axis=0)) > 100
         # Each of the six pictures has something to show.
@@ -87,7 +87,7 @@ def test_portraits_from_end_to_end(tmp_path):
 def test_the_papers_settings_are_the_papers():
     """Whatever our defaults become, its picture is of its estimate, and of a policy that has not learned yet."""
     (trial,) = [trial for trial in portraits.trials(True, 1) if trial["settings"] == "paper"]
-    assert portraits._SETTINGS["paper"]["weights"] == "local_constant"
-    assert portraits._SETTINGS["paper"]["value_iteration_start"] is False
+    settings = portraits._SETTINGS["paper"]
+    assert (settings["weights"], settings["n_steps"], settings["value_iteration_start"]) == ("local_constant", 1, False)
     assert trial["seed"] == 0
     assert all(trial["n_updates"] == 300 for trial in portraits.trials(False, 2))

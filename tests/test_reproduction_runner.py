@@ -22,7 +22,14 @@ from sb3_nopg import InputError
 from sb3_nopg.cli.main import app
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, load_experiment, runner, workers
 from sb3_nopg.reproduction import code_version as versions
-from sb3_nopg.reproduction.report import interval_cell, markdown_table, mean_interval, read_interval, read_markdown_tables
+from sb3_nopg.reproduction.report import (
+    interval_cell,
+    markdown_table,
+    mean_interval,
+    read_interval,
+    read_markdown_tables,
+    write_numbers,
+)
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.reproduction.runner import TrialError, Workplace, reproduce, run_trials
 
@@ -105,10 +112,41 @@ def test_every_result_is_written_and_reported(tmp_path, workplace):
     assert content["conditions"]["command"] == "nopg reproduce squares"
     assert content["conditions"]["seeds"] == 4
     assert {"hours", "torch", "numpy", "python"} <= set(content["conditions"])
+    first = table.splitlines()[0]
+    assert first.startswith("`nopg reproduce squares`, seeds 0 to 3, ")
+    for name in ("python", "torch", "numpy", "sb3-nopg", "stable-baselines3", "gymnasium"):
+        assert f"{name} {content['conditions'][name]}" in first
+    assert f" {content['conditions']['hours']} hours of trials" in first
+    assert "quick" not in first
     with (tmp_path / "squares.csv").open() as file:
         assert [(row["number"], row["square"]) for row in csv.DictReader(file)] == [(str(n), str(n * n)) for n in range(4)]
     assert (tmp_path / "squares.md").read_text() == table
     assert [row["square"] for row in read_markdown_tables(table)[0]] == ["0", "1", "4", "9"]
+
+
+def test_a_quick_run_leaves_the_full_one_alone(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    reproduce(experiment, tmp_path, n_seeds=3)
+    full = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in (".json", ".csv", ".md")}
+    text = reproduce(experiment, tmp_path, n_seeds=1, quick=True)
+    assert {name: (tmp_path / name).read_bytes() for name in full} == full
+    assert set(full) == {"squares.json", "squares.csv", "squares.md"}
+    assert (tmp_path / "squares-quick.md").read_text() == text
+    assert text.splitlines()[0].startswith("--quick: fewer seeds, sizes and updates than the paper's experiment. seed 0, ")
+    assert len(json.loads((tmp_path / "squares-quick.json").read_text())["trials"]) == 1
+    assert (tmp_path / "squares-quick.csv").exists()
+    # What both have in common runs once.
+    assert executions(tmp_path) == [0, 1, 2]
+
+
+def test_numbers_inside_of_records_are_in_the_csv(tmp_path):
+    result = {"before": {"return": 1.5, "value": [1, 2], "of": {"one": "x"}}, "last": None, "path": [[1]]}
+    write_numbers(tmp_path, "nested", {}, [({"seed": 0, "levels": [1]}, result), ({"seed": 1}, {"before": {"return": 2}})])
+    with (tmp_path / "nested.csv").open() as file:
+        assert list(csv.DictReader(file)) == [
+            {"seed": "0", "before.return": "1.5", "before.of.one": "x", "last": ""},
+            {"seed": "1", "before.return": "2", "before.of.one": "", "last": ""},
+        ]
 
 
 @pytest.mark.parametrize("workplace", [Workplace(), Workplace(n_jobs=2)], ids=["one core", "two processes"])
@@ -246,6 +284,51 @@ def test_a_trial_that_fails_is_tried_again_next_time(tmp_path, workplace):
     (tmp_path / "log.txt.mended").touch()
     assert squares(run_four(fails, tmp_path, workplace)) == [0, 1, 4, 9]
     assert sorted(executions(tmp_path)) == [0, 1, 2, 3]
+
+
+def test_what_did_not_fail_is_reported(tmp_path):
+    experiment = experiment_of(fails, tmp_path)
+    with pytest.raises(TrialError, match=r"(?s)1 of 4 trials of squares.*one is too few") as caught:
+        reproduce(experiment, tmp_path, n_seeds=4)
+    assert "no report" not in str(caught.value)
+    text = (tmp_path / "squares.md").read_text()
+    assert text.startswith("**1 of 4 trials failed")
+    assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "4", "9"]
+    content = json.loads((tmp_path / "squares.json").read_text())
+    assert content["conditions"]["trials failed"] == 1
+    assert [entry["trial"]["number"] for entry in content["trials"]] == [0, 2, 3]
+    (tmp_path / "log.txt.mended").touch()
+    text = reproduce(experiment, tmp_path, n_seeds=4)
+    assert "failed" not in text
+    assert "trials failed" not in json.loads((tmp_path / "squares.json").read_text())["conditions"]
+
+
+def test_results_of_other_code_do_not_stand_in_for_a_failed_trial(tmp_path, monkeypatch):
+    (tmp_path / "log.txt.mended").touch()
+    reproduce(experiment_of(fails, tmp_path), tmp_path, n_seeds=3)
+    (tmp_path / "log.txt.mended").unlink()
+    for module in (runner, workers):
+        monkeypatch.setattr(module, "code_version", lambda name: "another")
+    with pytest.raises(TrialError, match="1 of 3") as caught:
+        reproduce(experiment_of(fails, tmp_path), tmp_path, n_seeds=3)
+    assert squares(caught.value.records) == [0, 4]
+    assert {record.code for record in caught.value.records} == {"another"}
+
+
+def test_the_trials_failure_is_told_although_there_is_no_report(tmp_path):
+    def wants_number_one(results, folder, quick):
+        return str({trial["number"]: result for trial, result in results}[1])
+
+    experiment = dataclasses.replace(experiment_of(fails, tmp_path), summarize=wants_number_one)
+    with pytest.raises(TrialError, match=r"(?s)1 of 3 trials.*one is too few.*no report of the others \(KeyError: 1\)"):
+        reproduce(experiment, tmp_path, n_seeds=3)
+    assert len(json.loads((tmp_path / "squares.json").read_text())["trials"]) == 2
+
+
+def test_where_every_trial_failed_there_is_nothing_to_report(tmp_path):
+    with pytest.raises(TrialError, match=r"(?s)4 of 4 trials.*nothing is left"):
+        reproduce(experiment_of(gives_a_matrix, tmp_path), tmp_path, n_seeds=4)
+    assert not (tmp_path / "squares.json").exists()
 
 
 def test_a_result_that_cannot_be_kept_is_a_failure(tmp_path):

@@ -29,7 +29,7 @@ class KernelValueIteration:
     :param env: for its spaces; None to take them from the data
     :param candidates: actions to choose among, (c, d_a); None for a grid over the action space
     :param settings: what concerns the kernels and the equation, as of :class:`sb3_nopg.NOPG`: ``gamma``, ``initial_states``,
-        ``weights``, ``pessimism``, bandwidths and their rules, neighbours, precision, device, seed
+        ``weights``, ``pessimism``, ``n_steps``, bandwidths and their rules, neighbours, precision, device, seed
     """
 
     def __init__(

@@ -14,6 +14,7 @@ from sb3_nopg.cli.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, Trial, load_experiment
 from sb3_nopg.reproduction.methods import d3rlpy_folder
+from sb3_nopg.reproduction.report import output_name
 from sb3_nopg.reproduction.runner import TrialError, Workplace
 from sb3_nopg.reproduction.runner import reproduce as run_experiment
 
@@ -79,9 +80,8 @@ def reproduce(
             typer.echo(str(error), err=True)
             failures.append(experiment.name)
             continue
-        typer.echo(
-            f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{output / experiment.name}.md, .json, .csv, .png\n"
-        )
+        files = output / output_name(experiment.name, quick)
+        typer.echo(f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{files}.md, .json, .csv, .png\n")
     if failures:
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
 

@@ -5,6 +5,7 @@ A method that applies gives gradients, whose cosine to the true one is told; one
 measured on trajectories of a known stochastic behaviour, which every method accepts.
 """
 
+import math
 import pathlib
 from typing import Any
 
@@ -16,11 +17,10 @@ from sb3_nopg.reproduction.lqr_cells import CASES, METHODS, SETTING, case_data, 
 from sb3_nopg.reproduction.lqr_methods import gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, true_gradient
 from sb3_nopg.reproduction.lqr_statistics import quality
-from sb3_nopg.reproduction.report import markdown_table, new_figure, save_figure
+from sb3_nopg.reproduction.report import NOTHING, markdown_table, new_figure, output_name, save_figure
 
 NAME = "applicability"
 _N_TRAJECTORIES, _N_QUICK_TRAJECTORIES = 100, 20
-_QUICK_SEEDS = 3
 # Where gradients are asked for, from the behaviour's gains: at it, near it and far from it.
 _OFFSETS = ((0.0, 0.0), (-1.0, -0.5), (-4.0, -3.0))
 # Demonstrations, unordered data and deterministic policies; bias and variance.
@@ -48,7 +48,7 @@ def trials(quick: bool, n_seeds: int) -> list[Trial]:
         }
         for method in METHODS
         for case in CASES
-        for seed in range(min(n_seeds, _QUICK_SEEDS) if quick else n_seeds)
+        for seed in range(n_seeds)
     ]
 
 
@@ -85,19 +85,21 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
             {
                 "method": method,
                 **{case: _cell(results, method, case) for case in CASES[:-1]},
-                "bias": f"{numbers[method]['bias']:.2f}",
-                "spread": f"{numbers[method]['spread']:.2f}",
+                "bias": _text(numbers[method]["bias"]),
+                "spread": _text(numbers[method]["spread"]),
+                "no gradient": _missing(results, method),
                 "the paper's five columns": _PAPER[method],
             }
         )
-    _draw(numbers, folder / f"{NAME}.png", quick)
+    _draw(numbers, folder / f"{output_name(NAME, quick)}.png", quick)
     said = dict.fromkeys(
         f"- {trial['method']}, {trial['case']}: {result['message']}" for trial, result in results if result["message"]
     )
     return (
         "What each method does with each kind of data and policy; where it runs, the mean cosine of its gradients to the true "
         "one. Bias and spread are in units of the true gradient's length, averaged over three gains: the behaviour's, a near "
-        f"one and a far one.\n\n{markdown_table(rows)}\nWhat was said by those that refused:\n\n" + "\n".join(said) + "\n"
+        "one and a far one. `no gradient` counts where a method had none to give; averages are over the others.\n\n"
+        f"{markdown_table(rows)}\nWhat was said by those that refused:\n\n" + "\n".join(said) + "\n"
     )
 
 
@@ -111,33 +113,49 @@ def _outcomes(results: list[tuple[Trial, Result]], method: str, case: str) -> li
 
 def _cell(results: list[tuple[Trial, Result]], method: str, case: str) -> str:
     outcomes = {result["outcome"] for result in _outcomes(results, method, case)}
+    if not outcomes:
+        return NOTHING
     if outcomes == {"refuses"}:
         return "refuses"
-    cosine = _numbers(results, method, case)["cosine"]
-    return f"runs, cosine {cosine:.2f}" if outcomes == {"runs"} else f"runs on some data, cosine {cosine:.2f}"
+    cosine = _text(_numbers(results, method, case)["cosine"])
+    return f"runs, cosine {cosine}" if outcomes == {"runs"} else f"runs on some data, cosine {cosine}"
+
+
+def _missing(results: list[tuple[Trial, Result]], method: str) -> str:
+    estimates = [estimate for trial, result in results if trial["method"] == method for estimate in result["gradients"]]
+    return f"{sum(estimate is None for estimate in estimates)} of {len(estimates)}"
+
+
+def _text(number: float) -> str:
+    return NOTHING if math.isnan(number) else f"{number:.2f}"
 
 
 def _numbers(results: list[tuple[Trial, Result]], method: str, case: str) -> dict[str, float]:
-    """Quality of the gradients, averaged over the gains; NaN where a method gave too few."""
+    """Quality of the gradients, averaged over the gains that have it; NaN where none has."""
     fields = [result["gradients"] for result in _outcomes(results, method, case) if result["outcome"] == "runs"]
     gradients = np.array([[[np.nan] * 2 if estimate is None else estimate for estimate in field] for field in fields])
+    gradients = gradients.reshape(len(fields), len(_OFFSETS), 2)
     kind = policy_kind(method, case)
     all_gains: list[dict[str, Any]] = [
         quality(gradients[:, i], true_gradient(SETTING, kind, gains)) for i, gains in enumerate(_gains())
     ]
-    return {
-        name: float(np.mean([np.nan if each[name] is None else each[name] for each in all_gains]))
-        for name in ("bias", "spread", "cosine")
-    }
+    known = {name: [each[name] for each in all_gains if each[name] is not None] for name in ("bias", "spread", "cosine")}
+    return {name: float(np.mean(values)) if values else math.nan for name, values in known.items()}
 
 
 def _draw(numbers: dict[str, dict[str, float]], path: pathlib.Path, quick: bool) -> None:
     figure = new_figure(6.0, 4.0)
     axes = figure.subplots()
-    for method, each in numbers.items():
+    axes.set(xlabel="bias / |truth|", ylabel="spread over data sets / |truth|")
+    shown = {method: each for method, each in numbers.items() if each["bias"] > 0 and each["spread"] > 0}
+    for method, each in shown.items():
         axes.plot(each["bias"], each["spread"], "o", label=method)
-    axes.set(xscale="log", yscale="log", xlabel="bias / |truth|", ylabel="spread over data sets / |truth|")
-    axes.legend(fontsize="small")
+    if shown:
+        axes.set(xscale="log", yscale="log")
+        axes.legend(fontsize="small")
+    else:
+        # A logarithmic axis without a point cannot be drawn.
+        axes.text(0.5, 0.5, "a spread takes two data sets", ha="center", transform=axes.transAxes)
     save_figure(figure, path, quick)
 
 

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from sb3_nopg.reproduction.experiment import Result, Trial
 from sb3_nopg.reproduction.report import (
     NOTHING,
-    QUICK_NOTE,
     interval_cell,
     markdown_table,
     mean_interval,
     new_figure,
+    output_name,
     save_figure,
 )
 
@@ -59,16 +59,15 @@ class Comparison:
             self.draw(panel, of_system(results, system))
             panel.set_title(self.name if system is None else f"{self.name}, {system}")
         share_legend(figure, panels[-1])
-        save_figure(figure, folder / f"{self.name}.png", quick)
-        return self.tables(results, quick)
+        save_figure(figure, folder / f"{output_name(self.name, quick)}.png", quick)
+        return self.tables(results)
 
-    def tables(self, results: Sequence[tuple[Trial, Result]], quick: bool) -> str:
+    def tables(self, results: Sequence[tuple[Trial, Result]]) -> str:
         """
         :param results: parameters and result of each trial
-        :param quick: whether it is a small part only
         :return: for each system, methods against counts; and then every seed
         """
-        parts = [f"{QUICK_NOTE}.\n"] if quick else []
+        parts = []
         for system in dict.fromkeys(trial.get("system") for trial, _ in results):
             own = of_system(results, system)
             parts += [f"### {system}\n"] if system is not None else []

@@ -21,8 +21,9 @@ class Experiment:
     :param run: one trial, from its parameters to its result. A function of a module, so that it can be sent to another
         process; what it gives must depend on the parameters alone, never on what ran before in the same process.
     :param summarize: ``summarize(results, folder, quick)`` draws the figures into ``folder`` (``<name>.png`` and others that
-        begin with the name) and returns the Markdown of what was found. ``results`` are (parameters, result) in the order of
-        ``trials``. Every trial is written as JSON and CSV without it.
+        begin with the name, ``<name>-quick`` of a quick run) and returns the Markdown of what was found. ``results`` are
+        (parameters, result) in the order of ``trials``, without those that failed. Every trial is written as JSON and CSV
+        without it.
     :param d3rlpy_trials: like ``trials``, those to add where d3rlpy's algorithms are wanted too; None where it compares none
     """
 

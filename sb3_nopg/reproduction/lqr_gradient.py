@@ -15,18 +15,16 @@ from sb3_nopg.reproduction.lqr_figures import draw_fields, draw_quality
 from sb3_nopg.reproduction.lqr_methods import METHODS, ascend, gradient_function, gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, collect, make_env
 from sb3_nopg.reproduction.lqr_statistics import quality_by_distance
-from sb3_nopg.reproduction.report import interval_cell, markdown_table
+from sb3_nopg.reproduction.report import interval_cell, markdown_table, output_name
 
 NAME = "lqr-gradient"
-# A variance takes two data sets at least; the paper has five.
-_QUICK_SEEDS = 3
 _N_TRAJECTORIES, _N_QUICK_TRAJECTORIES = 100, 20
 
 
 def trials(quick: bool, n_seeds: int) -> list[Trial]:
     """
     :param quick: small data sets, few gains and few updates
-    :param n_seeds: data sets of each kind
+    :param n_seeds: data sets of each kind; a variance takes two, and the paper has five
     """
     return [
         {
@@ -39,7 +37,7 @@ def trials(quick: bool, n_seeds: int) -> list[Trial]:
         }
         for setting in SETTINGS
         for method, settings in METHODS.items()
-        for seed in range(min(n_seeds, _QUICK_SEEDS) if quick else n_seeds)
+        for seed in range(n_seeds)
     ]
 
 
@@ -84,9 +82,10 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
     :return: tables of the gradients' quality and of where the paths end
     """
     rows = _quality_rows(results)
-    draw_fields(results, folder / f"{NAME}.png", quick)
-    draw_quality(rows, folder / f"{NAME}-quality.png", quick)
-    shown = [{name: _text(value) for name, value in row.items()} for row in rows]
+    name = output_name(NAME, quick)
+    draw_fields(results, folder / f"{name}.png", quick)
+    draw_quality(rows, folder / f"{name}-quality.png", quick)
+    shown = [{column: _text(value) for column, value in row.items()} for row in rows]
     return (
         "Gradients against the truth, medians over gains at about the same distance from the behaviour's. Bias and spread "
         "over data sets are in units of the true gradient's length; `signs` is the share of entries with the right sign, "

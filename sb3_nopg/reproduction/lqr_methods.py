@@ -11,6 +11,7 @@ from sb3_nopg.baselines import PWIS, OfflineDPG, linear_gaussian_behavior
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import SolverError
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, input_space
 
 GAMMA = 0.9
@@ -42,9 +43,11 @@ METHODS = {
     "PWIS, self-normalised": Method("stochastic", 2.5e-4, 4000, 200),
 }
 # The paper's estimate, without what our defaults add to it.
-PAPER_ESTIMATE: dict[str, Any] = {"weights": "local_constant", "pessimism": 0.0}
+PAPER_ESTIMATE: dict[str, Any] = {name: AS_IN_THE_PAPER[name] for name in ("weights", "pessimism", "n_steps")}
 # How the paper chooses bandwidths.
-BY_DENSITY: dict[str, Any] = dict.fromkeys(("state_bandwidth", "action_bandwidth", "next_state_bandwidth"), "cross_validation")
+BY_DENSITY: dict[str, Any] = {
+    name: AS_IN_THE_PAPER[name] for name in ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")
+}
 # The paper's, on average over its data sets, and how many entries of each row of P̂ it keeps.
 _WIDE = {"state_bandwidth": [0.03, 0.05], "action_bandwidth": [0.33, 0.27], "keep_largest": 5}
 _NARROW = {"state_bandwidth": [0.008, 0.003], "action_bandwidth": [0.02, 0.02], "keep_largest": 10}

@@ -4,6 +4,7 @@ import os
 import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -22,20 +23,17 @@ from sb3_nopg.baselines.d3rlpy_runner import train as train_d3rlpy
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import SolverError
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.reproduction.experiment import Result, Trial
 
 _BANDWIDTHS = ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")
-# Spelled out, so that they stay what they are when this library's defaults change. Each task adds its factors to the paper's.
+# The paper's stay what they are when this library's defaults change. Each task adds its factors to them.
 _NOPG_SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {
-        **dict.fromkeys(_BANDWIDTHS, "cross_validation"),
-        "weights": "local_constant",
-        "value_iteration_start": False,
+        **AS_IN_THE_PAPER,
         "n_restarts": 0,
         "n_next_state_samples": 1,
         "learning_rate": 1e-2,
-        "pessimism": 0.0,
-        "n_steps": 1,
     },
     "defaults": {},
 }
@@ -146,11 +144,23 @@ def _kbrl(task: Task, trial: Trial, dataset: TransitionDataset, behavior: Behavi
     return {"return": task.evaluate(model), "estimated_return": model.estimated_return, "rounds": model.n_rounds}
 
 
-def _pwis(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+def _pwis(
+    task: Task,
+    trial: Trial,
+    dataset: TransitionDataset,
+    behavior: BehaviorPolicy | None,
+    self_normalized: bool = False,
+) -> Result:
     assert task.paper_name is not None
     assert behavior is not None
     paper = PAPER_SETTINGS[task.paper_name, "pwis"]
-    model = PWIS(dataset=dataset, behavior_log_density=behavior.log_density, seed=trial["seed"], **paper.arguments)
+    model = PWIS(
+        dataset=dataset,
+        behavior_log_density=behavior.log_density,
+        self_normalized=self_normalized,
+        seed=trial["seed"],
+        **paper.arguments,
+    )
     best = _best(task, trial)
     try:
         model.learn(trial["updates"], best)
@@ -211,6 +221,7 @@ def _best_result(best: BestEvaluation) -> Result:
 _OTHERS: dict[str, Callable[..., Result]] = {
     "KBRL": _kbrl,
     "PWIS": _pwis,
+    "PWIS, self-normalised": partial(_pwis, self_normalized=True),
     "DDPG offline": _offline_ddpg,
     "DDPG online": _online_ddpg,
     "behaviour": _behavior,

@@ -7,13 +7,15 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sb3_nopg.reproduction.comparison import Comparison, share_legend
+from sb3_nopg.reproduction.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
 from sb3_nopg.reproduction.mountain_car_trials import run
-from sb3_nopg.reproduction.report import new_figure, save_figure
+from sb3_nopg.reproduction.report import new_figure, output_name, save_figure
 
 NAME = "mountain-car"
 _LEARNERS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL")
 _QUICK_LEARNERS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL")
+_COUNTS, _QUICK_COUNTS = (1, 2, 3, 4, 5, 6, 8, 10), (1, 2)
 _COMPARISON = Comparison(
     name=NAME,
     across="demonstrations",
@@ -28,14 +30,14 @@ _COMPARISON = Comparison(
         "The demonstrations are those of a scripted operator that come with this package, not the paper's human ones. "
         "Each seed draws others of the ten.",
         '"paper": bandwidths by cross-validation, of actions times 50, 1,500 updates. "defaults": this library\'s, 500. '
-        "All our networks see normalised observations, of which the paper says nothing.",
+        "NOPG's policies see normalised observations, of which the paper says nothing.",
     ),
     logarithmic=False,
 )
 
 
 def _trials(quick: bool, n_seeds: int) -> list[Trial]:
-    counts = (1, 2) if quick else (1, 2, 3, 4, 5, 6, 8, 10)
+    counts = _QUICK_COUNTS if quick else _COUNTS
     trials: list[Trial] = [
         {"method": method, "demonstrations": n, "seed": seed, **_updates(method, quick)}
         for method in (_QUICK_LEARNERS if quick else _LEARNERS)
@@ -47,6 +49,10 @@ def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     shown = "NOPG-D, defaults"
     example: Trial = {"method": "example", "of": shown, "demonstrations": 2, "seed": 0, **_updates(shown, quick)}
     return [*trials, example]
+
+
+def _d3rlpy_trials(quick: bool, n_seeds: int) -> list[Trial]:
+    return d3rlpy_trials([{"demonstrations": n} for n in (_QUICK_COUNTS if quick else _COUNTS)], quick, n_seeds)
 
 
 def _updates(method: str, quick: bool) -> Trial:
@@ -67,8 +73,8 @@ def _summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, qu
         if trial["method"] == "example":
             _draw_example(right, trial, result)
     share_legend(figure, left)
-    save_figure(figure, folder / f"{NAME}.png", quick)
-    return _COMPARISON.tables(compared, quick)
+    save_figure(figure, folder / f"{output_name(NAME, quick)}.png", quick)
+    return _COMPARISON.tables(compared)
 
 
 def _draw_example(panel: Axes, trial: Trial, result: Result) -> None:
@@ -82,4 +88,4 @@ def _draw_example(panel: Axes, trial: Trial, result: Result) -> None:
     panel.legend(fontsize="small")
 
 
-EXPERIMENT = Experiment(NAME, "figure 4", _trials, run, _summarize)
+EXPERIMENT = Experiment(NAME, "figure 4", _trials, run, _summarize, _d3rlpy_trials)

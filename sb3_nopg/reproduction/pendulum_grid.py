@@ -1,6 +1,7 @@
 """``pendulum-grid``: swing-up learned from a grid of one-step transitions, figure 2 left of the paper."""
 
 from sb3_nopg.reproduction.comparison import Comparison
+from sb3_nopg.reproduction.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.reproduction.experiment import Experiment, Trial
 from sb3_nopg.reproduction.pendulum_trials import run_on_grid
 
@@ -13,6 +14,7 @@ _GRIDS = {
     1800: [30, 30, 2],
     3200: [40, 40, 2],
 }
+_QUICK_SIZES = (200, 450)
 _METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL")
 _COMPARISON = Comparison(
     name="pendulum-grid",
@@ -26,7 +28,7 @@ _COMPARISON = Comparison(
         "Undiscounted return over 500 steps from hanging, by the last policy. Value iteration on the true dynamics gets -369 "
         "with the same γ = 0.97.",
         '"paper": bandwidths by cross-validation, of actions times 50; 1,500 updates; σ of NOPG-S shrinks to a tenth. '
-        "Others: this library's defaults, 500 updates. All our networks see normalised observations, of which the paper says "
+        "Others: this library's defaults, 500 updates. NOPG's policies see normalised observations, of which the paper says "
         "nothing.",
         "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule, `predictive`, was chosen "
         "by looking at returns on two of these grids.",
@@ -36,14 +38,21 @@ _COMPARISON = Comparison(
 
 
 def _trials(quick: bool, n_seeds: int) -> list[Trial]:
-    sizes = (200, 450) if quick else tuple(_GRIDS)
     trials = []
     for method in _METHODS:
-        for samples in sizes:
+        for grid in _grids(quick):
             for seed in range(1 if method == "KBRL" else n_seeds):
-                trial: Trial = {"method": method, "samples": samples, "levels": _GRIDS[samples], "seed": seed}
+                trial: Trial = {"method": method, **grid, "seed": seed}
                 trials.append(trial if method == "KBRL" else {**trial, "updates": _updates(method, quick)})
     return trials
+
+
+def _d3rlpy_trials(quick: bool, n_seeds: int) -> list[Trial]:
+    return d3rlpy_trials(_grids(quick), quick, n_seeds)
+
+
+def _grids(quick: bool) -> list[Trial]:
+    return [{"samples": samples, "levels": _GRIDS[samples]} for samples in (_QUICK_SIZES if quick else _GRIDS)]
 
 
 def _updates(method: str, quick: bool) -> int:
@@ -52,4 +61,4 @@ def _updates(method: str, quick: bool) -> int:
     return 1500 if method.endswith(", paper") else 500
 
 
-EXPERIMENT = Experiment("pendulum-grid", "figure 2, left", _trials, run_on_grid, _COMPARISON.summarize)
+EXPERIMENT = Experiment("pendulum-grid", "figure 2, left", _trials, run_on_grid, _COMPARISON.summarize, _d3rlpy_trials)

@@ -14,18 +14,15 @@ import numpy as np
 
 import nopg_envs  # noqa: F401  registers the environments
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
-from sb3_nopg.reproduction.lqr_methods import BY_DENSITY, PAPER_ESTIMATE
-from sb3_nopg.reproduction.report import interval_cell, markdown_table, new_figure, save_figure
+from sb3_nopg.reproduction.report import interval_cell, markdown_table, new_figure, output_name, save_figure
 from sb3_nopg.zoo.recipes import make_dataset
 
 NAME = "portraits"
 _GAMMA = 0.97
 # The paper's estimate, and whatever our defaults are.
-_SETTINGS: dict[str, dict[str, Any]] = {
-    "paper": {**PAPER_ESTIMATE, **BY_DENSITY, "value_iteration_start": False},
-    "our defaults": {},
-}
+_SETTINGS: dict[str, dict[str, Any]] = {"paper": AS_IN_THE_PAPER, "our defaults": {}}
 _LEVELS, _QUICK_LEVELS = [20, 20, 2], [15, 15, 2]
 _N_UPDATES, _N_QUICK_UPDATES = 300, 60
 _N_CELLS, _N_QUICK_CELLS = 41, 21
@@ -50,7 +47,7 @@ def trials(quick: bool, n_seeds: int) -> list[Trial]:
             "n_cells": _N_QUICK_CELLS if quick else _N_CELLS,
         }
         for settings in _SETTINGS
-        for seed in range(min(n_seeds, 1) if quick else n_seeds)
+        for seed in range(n_seeds)
     ]
 
 
@@ -143,8 +140,8 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
     rows = []
     for settings in dict.fromkeys(trial["settings"] for trial, _ in results):
         chosen = [(trial, result) for trial, result in results if trial["settings"] == settings]
-        path = folder / (f"{NAME}.png" if settings == "paper" else f"{NAME}-{settings.replace(' ', '-')}.png")
-        _draw(*chosen[0], path, quick)
+        suffix = "" if settings == "paper" else f"-{settings.replace(' ', '-')}"
+        _draw(*chosen[0], folder / f"{output_name(NAME, quick)}{suffix}.png", quick)
         for moment in ("before", "after"):
             rows.append(_row(settings, moment, chosen))
     return (

@@ -93,6 +93,29 @@ def _cell(value: Any) -> str:
     return " ".join(map(_cell, value)) if isinstance(value, list | tuple) else str(value)
 
 
+def output_name(name: str, quick: bool) -> str:
+    """
+    What the names of all files but the trials' begin with. A quick run must not write over a full one.
+
+    :param name: of the experiment
+    :param quick: whether it is a small part only
+    """
+    return f"{name}-quick" if quick else name
+
+
+def conditions_line(conditions: Mapping[str, Any], packages: Iterable[str]) -> str:
+    """
+    :param conditions: as in the JSON
+    :param packages: whose versions are told
+    :return: one line of Markdown: command, seeds, hours and versions
+    """
+    command = f"`{conditions['command']}`, " if conditions["command"] else ""
+    seeds = f"seeds 0 to {conditions['seeds'] - 1}" if conditions["seeds"] > 1 else "seed 0"
+    versions = ", ".join(f"{package} {conditions[package]}" for package in packages)
+    line = f"{command}{seeds}, {conditions['hours']} hours of trials; {versions}."
+    return f"{QUICK_NOTE}. {line}" if conditions["quick"] else line
+
+
 def new_figure(width: float, height: float) -> Figure:
     """
     :param width: in inches
@@ -123,7 +146,7 @@ def write_numbers(
     Every trial, as ``<name>.json``, and what of it are single numbers or words also as ``<name>.csv``.
 
     :param folder: to write to
-    :param name: of the experiment
+    :param name: that the files get
     :param conditions: command, versions and time
     :param results: parameters and result of each trial
     """
@@ -140,7 +163,14 @@ def write_numbers(
 
 
 def _single(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not isinstance(value, list | dict)}
+    """Numbers and words, those of a record inside under ``its name.their name``; no lists."""
+    singles: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            singles.update({f"{name}.{inner}": single for inner, single in _single(value).items()})
+        elif not isinstance(value, list):
+            singles[name] = value
+    return singles
 
 
 def _strict(value: Any) -> Any:

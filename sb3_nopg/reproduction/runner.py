@@ -13,7 +13,7 @@ from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction.code_version import code_version
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
-from sb3_nopg.reproduction.report import write_numbers
+from sb3_nopg.reproduction.report import conditions_line, output_name, write_numbers
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.reproduction.workers import Outcome, run_here, run_in_processes, run_on_cluster
 
@@ -23,7 +23,17 @@ _FAILURES_TOLD = 3
 
 
 class TrialError(RuntimeError):
-    """Some trials failed; the results of all others are kept."""
+    """
+    Some trials failed; the results of all others are kept.
+
+    :param message: how many failed, and why the first of them did
+    :param records: of the trials that did not fail, in their order
+    :param n_trials: how many there were
+    """
+
+    def __init__(self, message: str, records: list[Record], n_trials: int):
+        super().__init__(message)
+        self.records, self.n_trials = records, n_trials
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,7 @@ def reproduce(
 ) -> str:
     """
     Run what was not run before, and write ``<name>.jsonl`` (results as they come), ``.json``, ``.csv``, ``.md`` and figures.
+    Of a quick run all but the first are called ``<name>-quick``.
 
     :param experiment: of the paper
     :param folder: for all files; results of an earlier run that lie there are used
@@ -75,19 +86,48 @@ def reproduce(
     :param progress: called with how many trials are done, how many there are, and the one that was done last
     :param command: that a reader can repeat
     :return: the table
-    :raises TrialError: where trials failed; the next run tries these again
+    :raises TrialError: where trials failed, after the report of all others was written; the next run tries these again
     """
     trials = experiment.trials(quick, n_seeds)
     if with_d3rlpy and experiment.d3rlpy_trials is not None:
         trials = [*trials, *experiment.d3rlpy_trials(quick, n_seeds)]
-    records = run_trials(experiment, trials, folder, workplace or Workplace(), any_code, progress)
+    told = {"command": command, "quick": quick, "seeds": n_seeds}
+    try:
+        records = run_trials(experiment, trials, folder, workplace or Workplace(), any_code, progress)
+    except TrialError as error:
+        obstacle = _report_what_is_left(experiment, folder, told, error)
+        if obstacle is None:
+            raise
+        raise TrialError(f"{error}\n{obstacle}", error.records, error.n_trials) from error
+    return _report(experiment, folder, {**told, **conditions_of(records)}, records)
+
+
+def _report(
+    experiment: Experiment, folder: pathlib.Path, conditions: dict[str, Any], records: list[Record], warning: str = ""
+) -> str:
     results: list[tuple[Trial, Result]] = [(record.trial, record.result) for record in records]
-    conditions = {"command": command, "quick": quick, "seeds": n_seeds, **conditions_of(records)}
-    write_numbers(folder, experiment.name, conditions, results)
-    table = experiment.summarize(results, folder, quick)
-    with replacing(folder / f"{experiment.name}.md") as partial:
-        partial.write_text(table, encoding="utf-8")
-    return table
+    name = output_name(experiment.name, conditions["quick"])
+    write_numbers(folder, name, conditions, results)
+    head = f"{warning}{conditions_line(conditions, ('python', *_VERSIONS))}\n\n"
+    text = head + experiment.summarize(results, folder, conditions["quick"])
+    with replacing(folder / f"{name}.md") as partial:
+        partial.write_text(text, encoding="utf-8")
+    return text
+
+
+def _report_what_is_left(experiment: Experiment, folder: pathlib.Path, told: dict[str, Any], error: TrialError) -> str | None:
+    """:return: why there is no report"""
+    if not error.records:
+        return "There is no report: nothing is left."
+    n_failed = error.n_trials - len(error.records)
+    conditions = {**told, "trials failed": n_failed, **conditions_of(error.records)}
+    warning = f"**{n_failed} of {error.n_trials} trials failed; this is what the others gave.**\n\n"
+    try:
+        _report(experiment, folder, conditions, error.records, warning)
+    except Exception as unable:
+        # A table may want a result that is not there. What has to be mended is the trials' failure, which is told first.
+        return f"There is no report of the others ({type(unable).__name__}: {unable})."
+    return None
 
 
 def run_trials(
@@ -106,6 +146,7 @@ def run_trials(
     :param any_code: use results of other versions of the code too
     :param progress: as in :func:`reproduce`
     :return: one for each trial, in their order
+    :raises TrialError: where trials failed
     """
     keys = [trial_key(experiment.name, trial) for trial in trials]
     if len(set(keys)) < len(keys):
@@ -114,23 +155,24 @@ def run_trials(
     results, code = ResultsFile(folder / f"{experiment.name}.jsonl"), code_version(experiment.run.__module__)
     known = {record.key: record for record in results.read() if any_code or record.code == code}
     waiting = [number for number, key in enumerate(keys) if key not in known]
-    n_done, failures = len(trials) - len(waiting), list[str]()
+    n_done, failures = len(trials) - len(waiting), dict[int, str]()
     if progress is not None:
         progress(n_done, len(trials), None)
     for outcome in workplace.run(experiment, [trials[number] for number in waiting]):
         number = waiting[outcome.index]
         failure = outcome.failure or _keep(results, keys[number], trials[number], outcome)
         if failure is not None:
-            failures.append(f"{trials[number]}: {failure}")
+            failures[number] = f"{trials[number]}: {failure}"
         n_done += 1
         if progress is not None:
             progress(n_done, len(trials), trials[number])
-    if failures:
-        told = "\n".join(failures[:_FAILURES_TOLD])
-        raise TrialError(f"{len(failures)} of {len(trials)} trials of {experiment.name} failed, the first of them:\n{told}")
     # As they were written: a run that goes on later must find the same. A worker may have had other code than this machine.
-    kept = {record.key: record for record in results.read()}
-    return [known.get(key) or kept[key] for key in keys]
+    kept = {record.key: record for record in results.read()} | known
+    if failures:
+        told = "\n".join(list(failures.values())[:_FAILURES_TOLD])
+        message = f"{len(failures)} of {len(trials)} trials of {experiment.name} failed, the first of them:\n{told}"
+        raise TrialError(message, [kept[key] for number, key in enumerate(keys) if number not in failures], len(trials))
+    return [kept[key] for key in keys]
 
 
 def _keep(results: ResultsFile, key: str, trial: Trial, outcome: Outcome) -> str | None:

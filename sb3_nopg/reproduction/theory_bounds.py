@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
 from sb3_nopg.reproduction.lqr_chains import (
     GAIN,
@@ -24,7 +25,7 @@ from sb3_nopg.reproduction.lqr_chains import (
     true_values,
     value_limit,
 )
-from sb3_nopg.reproduction.report import markdown_table, new_figure, save_figure
+from sb3_nopg.reproduction.report import markdown_table, new_figure, output_name, save_figure
 from sb3_nopg.theory import bias_bound_regression, bias_bound_value
 
 NAME = "theory"
@@ -36,7 +37,6 @@ _CASES = {
 }
 _N_SAMPLES = {2: 20_000, 3: 4_000}
 _N_QUICK_SAMPLES = {2: 5_000, 3: 500}
-_QUICK_SEEDS = 2
 _POINTS = np.linspace(-2.0, 2.0, 41)
 
 
@@ -58,7 +58,7 @@ def trials(quick: bool, n_seeds: int) -> list[Trial]:
         for theorem, cases in _CASES.items()
         for function, lipschitz, decay in cases
         for bandwidth in _BANDWIDTHS
-        for seed in range(min(n_seeds, _QUICK_SEEDS) if quick else n_seeds)
+        for seed in range(n_seeds)
     ]
 
 
@@ -88,6 +88,7 @@ def _run_regression(trial: Trial) -> Result:
 def _run_value(trial: Trial) -> Result:
     function, lipschitz, decay, bandwidth = _case(trial)
     limit, lipschitz_value = value_limit(function, lipschitz, decay, bandwidth, _POINTS)
+    bandwidths = {name: [bandwidth] for name in ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")}
     model = NOPG(
         "LinearPolicy",
         None,
@@ -95,14 +96,10 @@ def _run_value(trial: Trial) -> Result:
         gamma=GAMMA,
         initial_states=[[1.0]],
         policy_kwargs={"initial_gain": [[GAIN]]},
-        weights="local_constant",
-        pessimism=0.0,
-        state_bandwidth=[bandwidth],
-        action_bandwidth=[bandwidth],
-        next_state_bandwidth=[bandwidth],
         n_next_state_samples=5,
         seed=trial["seed"],
         device="cpu",
+        **{**AS_IN_THE_PAPER, **bandwidths},
     )
     constants = (lipschitz, lipschitz_value, decay, [bandwidth], [bandwidth], [bandwidth], GAMMA)
     return _result(
@@ -139,7 +136,7 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
     :return: table of biases and bounds
     """
     rows = _rows(results)
-    _draw(rows, folder / f"{NAME}.png", quick)
+    _draw(rows, folder / f"{output_name(NAME, quick)}.png", quick)
     counts = {column: sum(row[column] == "yes" for row in rows) for column in ("within", "within the printed")}
     shown = [{name: _text(value) for name, value in row.items()} for row in rows]
     return (

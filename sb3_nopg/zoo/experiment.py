@@ -35,7 +35,6 @@ _REFUSED = {
     "replay_buffer_class": "the data set is the buffer",
     "replay_buffer_kwargs": "the data set is the buffer",
     "optimize_memory_usage": "the data set is the buffer",
-    "n_steps": _NOBODY_ACTS,
     "use_sde": _NOBODY_ACTS,
 }
 # Keys of a config that rl_zoo3 takes for itself.

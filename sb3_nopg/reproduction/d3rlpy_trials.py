@@ -1,0 +1,23 @@
+"""What ``--with-d3rlpy`` adds to every experiment that compares algorithms."""
+
+from collections.abc import Iterable
+
+from sb3_nopg.reproduction.experiment import Trial
+
+_METHODS = ("IQL", "TD3+BC")
+_N_UPDATES, _N_QUICK_UPDATES = 20_000, 500
+
+
+def d3rlpy_trials(data: Iterable[Trial], quick: bool, n_seeds: int) -> list[Trial]:
+    """
+    :param data: of each size, the parameters that say which data it is
+    :param quick: few updates
+    :param n_seeds: runs of each algorithm on each
+    """
+    updates = _N_QUICK_UPDATES if quick else _N_UPDATES
+    return [
+        {"method": method, **parameters, "seed": seed, "updates": updates}
+        for method in _METHODS
+        for parameters in data
+        for seed in range(n_seeds)
+    ]
