@@ -84,6 +84,8 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param env: environment, its id or a VecEnv, for its spaces and for evaluation; None to take the spaces from the data
     :param learning_rate: for Adam, a number or a function of the progress remaining (from 1 to 0)
     :param gamma: discount, in [0, 1)
+    :param n_steps: how many steps make a transition of the Bellman equation (:mod:`sb3_nopg.multi_step`): 1, or more where an
+        action takes time to show. ``"auto"``: as many as the data asks for
     :param tensorboard_log: where to log for tensorboard
     :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` and ``activation_fn``
     :param verbose: 0 for no output, 1 for tables of progress
@@ -119,8 +121,6 @@ class NOPG(PolicyQueries, LearnsFromData):
         real ones stand behind an estimate (see :meth:`support`), it counts for more; 0 for none. It is a risk at every step,
         so that (1 − gamma) times the usual support is a lot already. ``"auto"``: 0.1 where the data shows bad ends, 0.001
         where it does not (:mod:`sb3_nopg.choices`)
-    :param n_steps: how many steps make a transition of the Bellman equation (:mod:`sb3_nopg.multi_step`): 1, or more where an
-        action takes time to show. ``"auto"``: as many as the data asks for
     :param solver_tolerance: relative residual of the linear systems
     :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
@@ -152,6 +152,7 @@ class NOPG(PolicyQueries, LearnsFromData):
         env: GymEnv | str | None,
         learning_rate: float | Schedule = 1e-2,
         gamma: float = 0.99,
+        n_steps: int | str = "auto",
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
@@ -177,7 +178,6 @@ class NOPG(PolicyQueries, LearnsFromData):
         keep_largest: int | None = None,
         kl_bound: float | None = None,
         pessimism: float | str = "auto",
-        n_steps: int | str = "auto",
         solver_tolerance: float = 1e-6,
         precision: str = "float64",
         normalize_observations: bool = True,

