@@ -85,7 +85,7 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param learning_rate: for Adam, a number or a function of the progress remaining (from 1 to 0)
     :param gamma: discount, in [0, 1)
     :param n_steps: how many steps make a transition of the Bellman equation (:mod:`sb3_nopg.multi_step`): 1, or more where an
-        action takes time to show. ``"auto"``: as many as the data asks for
+        action takes time to show. ``"auto"``: as many as the data asks for that it first learns from
     :param tensorboard_log: where to log for tensorboard
     :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` and ``activation_fn``
     :param verbose: 0 for no output, 1 for tables of progress
