@@ -5,19 +5,22 @@ import dataclasses
 import numpy as np
 import pytest
 import torch as th
+import torch.distributed as dist
 
 import sb3_nopg.preparation
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
 from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused
 from sb3_nopg.bellman import return_derivative
+from sb3_nopg.distributed import process_group
 from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
 from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
 from sb3_nopg.problem import BellmanProblem, prepare_problem
+from sb3_nopg.processes import Processes
 from sb3_nopg.solvers import solve
 from sb3_nopg.solvers.bicgstab import PlainIteration
 from sb3_nopg.solvers.recording import RecordedIteration, Recordings
-from sb3_nopg.transition import TransitionMatrix
+from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
 
 pytestmark = pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU")
 
@@ -72,6 +75,22 @@ def test_learning_follows_the_cpus_path(variant):
     assert models[1].estimated_return() == pytest.approx(models[0].estimated_return(), rel=1e-4)
     np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in models), atol=1e-3)
     np.testing.assert_allclose(*(model.value(probes) for model in models), rtol=1e-3)
+
+
+def test_rows_that_are_exchanged_by_nccl(monkeypatch):
+    """One GPU has room for one process only, which here exchanges with itself whatever several would."""
+    settings = {**AS_IN_THE_PAPER, "initial_states": [1.0, 1.0], "seed": 0, "device": "cuda", "solver_tolerance": 1e-10}
+    alone = NOPG("MlpPolicy", None, dataset=data_of(400), **settings).learn(20)
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": 29512}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(Processes, "several", True)
+    with process_group("cuda"):
+        assert dist.get_backend() == "nccl"
+        shared = NOPG("MlpPolicy", None, dataset=data_of(400), distributed=True, **settings).learn(20)
+        assert isinstance(shared.prepared_problem().transition, SharedTransitionMatrix)
+        assert shared.estimated_return() == pytest.approx(alone.estimated_return(), rel=1e-6)
+    probes = np.random.default_rng(1).normal(size=(50, 2))
+    np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in (alone, shared)), atol=1e-5)
 
 
 def test_defaults_learn_as_much_as_on_the_cpu():

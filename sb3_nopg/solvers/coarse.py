@@ -33,7 +33,7 @@ _MAX_DENSE_CELLS = {"cpu": 256, "gpu": 4096}
 _MAX_ENTRIES_A_ROW = 32
 _MAX_DENSE_CELLS_IF_FULL, _SAMPLES_A_DENSE_CELL = 2048, 24
 # Policies change little from one update to the next: a model this many updates old still serves.
-_UPDATES_BETWEEN_REFRESHES = 20
+_UPDATES_BETWEEN_REFRESHES = 40
 # A trial costs as much as some updates do, and its verdict holds for longer than a model.
 _BUILDS_BETWEEN_TRIALS = 5
 # An iteration with the model costs up to twice one without, so it must save this share of them.
