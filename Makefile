@@ -25,7 +25,7 @@ demo: .venv/installed
 	$(BIN)/nopg demo
 
 test: .venv/installed
-	$(BIN)/pytest -m "not real_time" --numprocesses auto --dist loadfile
+	$(BIN)/pytest -m "not real_time" --numprocesses auto --dist worksteal
 	$(BIN)/pytest -m real_time
 
 coverage: .venv/installed

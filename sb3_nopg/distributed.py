@@ -11,6 +11,8 @@ gradient are summed over all of them; policy and optimiser are the same in each.
 
 import logging
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -54,7 +56,7 @@ def process_group(device: th.device | str = "auto", timeout_s: float = 300.0) ->
         _take_own_gpu()
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
     processes = join_processes()
-    with _only_errors_from_others(processes):
+    with _only_errors_from_others(processes), _ends_at_an_exchange():
         # Not in a finally clause: taking leave of processes that are gone may wait for them.
         yield processes
     dist.destroy_process_group()
@@ -82,6 +84,29 @@ def _only_errors_from_others(processes: Processes) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _ends_at_an_exchange() -> Iterator[None]:
+    """
+    When a process has ended, torchrun sends SIGTERM to the others, which need not have noticed yet. They take note and end at
+    their next exchange, where they can tell why and from which checkpoint to resume.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        # Signals are for the main thread, or the caller has plans of their own for this one.
+        yield
+        return
+
+    def take_note(*_: object) -> None:
+        Processes.told_to_end = True
+
+    Processes.told_to_end = False
+    signal.signal(signal.SIGTERM, take_note)
+    # Not in a finally clause: a process that ends with an error is left the time to print it.
+    yield
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if Processes.told_to_end:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def join_processes() -> Processes:

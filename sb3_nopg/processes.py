@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch as th
 import torch.distributed as dist
@@ -25,6 +25,9 @@ class Processes:
     :param n_processes: how many there are
     :param device: where tensors to exchange must lie
     """
+
+    # Whether to end at the next exchange. A signal is for the whole program, so for all of its models.
+    told_to_end: ClassVar[bool] = False
 
     def __init__(self, rank: int = 0, n_processes: int = 1, device: th.device | None = None):
         self.rank, self.n_processes = rank, n_processes
@@ -158,18 +161,21 @@ class Processes:
         return [pickle.loads(part.cpu().numpy().tobytes()) for part in self.concatenate(text).split(counts)]
 
     def _exchange(self, call: Callable[[], Any]) -> None:
+        if self.told_to_end:
+            raise ProcessLostError(self._lost("was told to end (SIGTERM), as the others are when one has ended"))
         try:
             call()
         except RuntimeError as error:
-            raise ProcessLostError(self._lost(error)) from error
+            lost = self._lost("lost contact with another one, which has ended or does not answer")
+            raise ProcessLostError(f"{lost} ({error})") from error
 
-    def _lost(self, error: RuntimeError) -> str:
+    def _lost(self, what: str) -> str:
         resume = (
             f"Resume from {self.last_checkpoint}"
             if self.last_checkpoint
             else "There is no checkpoint to resume from: NOPGCheckpointCallback would write some"
         )
         return (
-            f"Process {self.rank} of {self.n_processes} lost contact with another one, which has ended or does not answer, so "
-            f"training ends here. The output of the process that ended first tells why. {resume}. ({error})"
+            f"Process {self.rank} of {self.n_processes} {what}, so training ends here. "
+            f"The output of the process that ended first tells why. {resume}."
         )

@@ -1,5 +1,11 @@
 """Problems that several test files share."""
 
+import os
+
+# Before NumPy is imported, and for all programs that tests start: threads that wait for a core which another test has taken
+# make tests that run side by side several times as slow.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import numpy as np
 import torch as th
 

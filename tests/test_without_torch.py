@@ -25,6 +25,13 @@ PARTS = ("pyproject.toml", "README.md", "LICENSE", "sb3_nopg", "envs", "robot", 
 BIN = "Scripts" if sys.platform == "win32" else "bin"
 
 
+def run(*command: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    # Nothing of the environment that runs the tests.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
 class RigPC:
     """
     :param folder: with the environment in ``environment``, and an empty place to work in, ``work``
@@ -35,12 +42,7 @@ class RigPC:
         self._bin = folder / "environment" / BIN
 
     def run(self, program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        # Nothing of the environment that runs the tests.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        command = [str(self._bin / program), *(str(argument) for argument in arguments)]
-        return subprocess.run(
-            command, cwd=self.work, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
+        return run(self._bin / program, *arguments, folder=self.work)
 
     def python(self, script: str) -> str:
         result = self.run("python", "-W", "error", "-c", script)
@@ -60,12 +62,17 @@ def rig_pc(tmp_path_factory):
             shutil.copytree(part, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(part, source)
-    venv.create(folder / "environment", with_pip=True)
+    venv.create(folder / "environment", with_pip=False)
     pc = RigPC(folder)
     pc.work.mkdir()
-    requirements = ("-c", CHECKOUT / "constraints.txt", "-r", CHECKOUT / "robot" / "requirements.txt")
-    for what in (requirements, ("--no-deps", source)):
-        result = pc.run("python", "-m", "pip", "install", "--quiet", "--no-compile", *what)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    install = (*pip, "--python", folder / "environment" / BIN / "python", "install", "--quiet", "--no-compile")
+    for command in (
+        (*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "wheel", source),
+        (*install, "-c", CHECKOUT / "constraints.txt", "-r", CHECKOUT / "robot" / "requirements.txt"),
+        (*install, "--no-deps", "--no-index", "--find-links", folder / "wheel", "sb3-nopg"),
+    ):
+        result = run(*command, folder=folder)
         assert result.returncode == 0, result.stderr
     export_policy(pc.work / "policy.onnx")
     return pc

@@ -33,6 +33,7 @@ TINY = {
     "state_bandwidth": [0.3, 0.3, 1.0],
     "action_bandwidth": 1.0,
     "next_state_bandwidth": 0.1,
+    "value_iteration_start": False,
 }
 QUIET = ["--verbose", "0", "--eval-freq", "-1", "--seed", "0"]
 
