@@ -2,6 +2,7 @@
 How dependable is learning with the defaults? Several tasks and sizes, ten seeds each, every one reported.
 
     python benchmarks/robustness.py                      all rows, ten seeds, into benchmarks/results/robustness.json
+    python benchmarks/robustness.py --device cuda        the same, trained on a GPU
     python benchmarks/robustness.py --rows 3 4 --seeds 0 3 --set weights='"local_constant"' -o trial.json
 
 A model knows its task (discount, start states) and the data of its seed; all else is as it comes, or as ``--set`` says.
@@ -79,11 +80,12 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in arguments.set)}
 
-    results = {"conditions": conditions(("torch", "stable_baselines3")), "settings": settings, "trials": []}
+    how = {"settings": settings, "device": arguments.device, "updates": arguments.updates}
+    results = {"conditions": conditions(("torch", "stable_baselines3")), **how, "trials": []}
     if arguments.output.exists():
         before = json.loads(arguments.output.read_text(encoding="utf-8"))
-        if before["settings"] != settings:
-            parser.error(f"{arguments.output} holds results of other settings: {before['settings']}")
+        if (was := {name: before.get(name) for name in how}) != how:
+            parser.error(f"{arguments.output} holds results of other runs: {was}")
         results["trials"] = before["trials"]
     done = {(trial["task"], trial["n"], trial["seed"]) for trial in results["trials"]}
     order = [(task.name, task.size) for task in tasks()]

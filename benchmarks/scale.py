@@ -218,8 +218,8 @@ def updates(device: str, sizes: tuple[int, ...], threads: int, forms: tuple[str,
     cases: list[tuple[int, dict[str, Any]]] = [(n, {"weights": weights}) for n in sizes for weights in forms]
     if 1_000_000 in sizes and "local_linear" in forms:
         cases.append((1_000_000, {"weights": "local_linear", "pessimism": 1e-3}))
-    if 1_000_000 in sizes:
-        cases.append((1_000_000, {"precision": "float32"}))
+    if 1_000_000 in sizes and "local_constant" in forms:
+        cases.append((1_000_000, {"weights": "local_constant", "precision": "float32"}))
     for n, arguments in cases:
         if device == "cuda":
             rows.append(measure(n, device, bandwidth, **arguments))
@@ -296,7 +296,7 @@ def main() -> None:
     parser.add_argument("what", choices=["updates", "accuracy", "ranks", "rank"])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--sizes", type=int, nargs="+")
-    parser.add_argument("--weights", nargs="+", default=FORMS, choices=FORMS)
+    parser.add_argument("--weights", nargs="+", default=FORMS, choices=FORMS, help="of updates")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()

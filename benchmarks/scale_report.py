@@ -36,6 +36,7 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
                 result[name] = value
                 result["conditions"][name] = conditions
     for figures in result["updates"].values():
+        figures["rows"].sort(key=lambda row: row["n"])
         figures["exponents"] = exponents(figures["rows"])
     return result
 

@@ -66,6 +66,8 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             model = io.BytesIO()
             self.save(model)
             _write(path, self._about(), model.getvalue(), self._state(problem))
+            # Also for an exchange that never takes place.
+            self.processes.last_checkpoint = str(path)
         self.processes.all_agree(True)
         self.processes.last_checkpoint = str(path)
 

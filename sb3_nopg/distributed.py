@@ -56,7 +56,7 @@ def process_group(device: th.device | str = "auto", timeout_s: float = 300.0) ->
         _take_own_gpu()
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
     processes = join_processes()
-    with _only_errors_from_others(processes), _ends_at_an_exchange():
+    with _only_errors_from_others(processes), _ends_at_an_exchange(processes):
         # Not in a finally clause: taking leave of processes that are gone may wait for them.
         yield processes
     dist.destroy_process_group()
@@ -87,26 +87,34 @@ def _only_errors_from_others(processes: Processes) -> Iterator[None]:
 
 
 @contextmanager
-def _ends_at_an_exchange() -> Iterator[None]:
+def _ends_at_an_exchange(processes: Processes) -> Iterator[None]:
     """
     When a process has ended, torchrun sends SIGTERM to the others, which need not have noticed yet. They take note and end at
     their next exchange, where they can tell why and from which checkpoint to resume.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        # Signals are for the main thread, or the caller has plans of their own for this one.
+    # Signals are for the main thread, the caller may have plans of their own for this one, and who exchanges nothing would
+    # never come to it.
+    free = signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _take_note)
+    if not (processes.several and free and threading.current_thread() is threading.main_thread()):
         yield
         return
-
-    def take_note(*_: object) -> None:
-        Processes.told_to_end = True
-
     Processes.told_to_end = False
-    signal.signal(signal.SIGTERM, take_note)
+    Processes.noted_by = os.getpid()
+    signal.signal(signal.SIGTERM, _take_note)
     # Not in a finally clause: a process that ends with an error is left the time to print it.
     yield
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGTERM) is _take_note:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if Processes.told_to_end:
         signal.raise_signal(signal.SIGTERM)
+
+
+def _take_note(number: int, _: object) -> None:
+    """Once: who asks a second time means it. Nor is it for processes that this one has forked."""
+    if Processes.told_to_end or Processes.noted_by != os.getpid():
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    Processes.told_to_end = True
 
 
 def join_processes() -> Processes:

@@ -11,7 +11,7 @@ from sb3_nopg.errors import InputError
 
 
 class ProcessLostError(RuntimeError):
-    """Another process of a distributed run ended, or did not answer in time."""
+    """Another process of a distributed run ended, or did not answer in time, or this one was told to end."""
 
 
 class Processes:
@@ -26,8 +26,9 @@ class Processes:
     :param device: where tensors to exchange must lie
     """
 
-    # Whether to end at the next exchange. A signal is for the whole program, so for all of its models.
+    # Whether to end at the next exchange, and which process was told. A signal is for the whole program, so for all models.
     told_to_end: ClassVar[bool] = False
+    noted_by: ClassVar[int | None] = None
 
     def __init__(self, rank: int = 0, n_processes: int = 1, device: th.device | None = None):
         self.rank, self.n_processes = rank, n_processes
@@ -162,7 +163,7 @@ class Processes:
 
     def _exchange(self, call: Callable[[], Any]) -> None:
         if self.told_to_end:
-            raise ProcessLostError(self._lost("was told to end (SIGTERM), as the others are when one has ended"))
+            raise ProcessLostError(self._lost("was told to end (SIGTERM): another one has ended, or someone stops the run"))
         try:
             call()
         except RuntimeError as error:

@@ -97,7 +97,9 @@ def halving(progress_remaining: float) -> float:
     ],
     ids=["D", "D-next-states", "D-float32", "S-schedules", "S-no-seed", "D-held-out"],
 )
-def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, arguments):
+def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, monkeypatch, arguments):
+    # Before the checkpoint and after it.
+    monkeypatch.setattr(sb3_nopg.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
     data = pushed_point()
     model = build(data, **arguments)
     # The model that goes on in the same process is the reference: without a seed, there is no second one like it.
@@ -124,6 +126,7 @@ class _CopyAt(BaseCallback):
 @pytest.mark.parametrize("max_dense_cells", [256, 4], ids=["dense", "sparse"])
 def test_the_coarse_model_goes_on_at_its_age(tmp_path, monkeypatch, max_dense_cells):
     monkeypatch.setitem(sb3_nopg.solvers.coarse._MAX_DENSE_CELLS, "cpu", max_dense_cells)
+    monkeypatch.setattr(sb3_nopg.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
     # Small steps of the policy, and many cells: here a coarse model pays.
     data, path, settings = pushed_point(400), tmp_path / "run.ckpt", {"state_bandwidth": 0.15, "learning_rate": 1e-3}
     interrupted(path, 50, 35, 34, data, **settings)

@@ -1,6 +1,7 @@
 """The same answers on a GPU. These tests need one: they run where torch sees CUDA, and are reported as skipped elsewhere."""
 
 import dataclasses
+import socket
 
 import numpy as np
 import pytest
@@ -81,14 +82,18 @@ def test_rows_that_are_exchanged_by_nccl(monkeypatch):
     """One GPU has room for one process only, which here exchanges with itself whatever several would."""
     settings = {**AS_IN_THE_PAPER, "initial_states": [1.0, 1.0], "seed": 0, "device": "cuda", "solver_tolerance": 1e-10}
     alone = NOPG("MlpPolicy", None, dataset=data_of(400), **settings).learn(20)
-    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": 29512}.items():
+    expected = alone.estimated_return()
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    for name, value in {"RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(Processes, "several", True)
     with process_group("cuda"):
         assert dist.get_backend() == "nccl"
         shared = NOPG("MlpPolicy", None, dataset=data_of(400), distributed=True, **settings).learn(20)
         assert isinstance(shared.prepared_problem().transition, SharedTransitionMatrix)
-        assert shared.estimated_return() == pytest.approx(alone.estimated_return(), rel=1e-6)
+        assert shared.estimated_return() == pytest.approx(expected, rel=1e-6)
     probes = np.random.default_rng(1).normal(size=(50, 2))
     np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in (alone, shared)), atol=1e-5)
 
@@ -197,7 +202,7 @@ def test_fused_weights_and_derivative_are_their_twins(dtype, pessimism, m, n_act
         return th.randn(*shape, generator=generator, dtype=th.float64).to("cuda", dtype)
 
     log_state_kernel, neighbor_actions, actions = -draw(m, k).square(), draw(d_a, m, k), draw(m, n_actions, d_a)
-    # A query that is far from everything, but not so far that float32 rounds its logarithms to the third digit.
+    # A query that is far from everything, but not so far that float32 rounds its logarithms to the third decimal.
     log_state_kernel[0] -= 1e4 if dtype == th.float64 else 1e3
     assert fused.usable(actions, k)
     weights = fused.kernel_weights(log_state_kernel, neighbor_actions, actions, pessimism)

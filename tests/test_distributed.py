@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch as th
+import torch.distributed as dist
 
 import sb3_nopg.transition
 import shared_runs
@@ -96,6 +97,7 @@ def group_of_one(monkeypatch):
 
 
 def test_a_signal_to_end_is_kept_until_the_group_is_left(group_of_one, monkeypatch):
+    monkeypatch.setattr(Processes, "several", True)
     raised: list[int] = []
     monkeypatch.setattr("sb3_nopg.distributed.signal.raise_signal", raised.append)
     with process_group("cpu"):
@@ -104,6 +106,38 @@ def test_a_signal_to_end_is_kept_until_the_group_is_left(group_of_one, monkeypat
         assert raised == []
     assert raised == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_second_signal_is_not_kept(group_of_one, monkeypatch):
+    monkeypatch.setattr(Processes, "several", True)
+    raised: list[int] = []
+    monkeypatch.setattr("sb3_nopg.distributed.signal.raise_signal", raised.append)
+    with process_group("cpu"):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert raised == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_an_error_does_not_keep_a_later_group_from_starting_anew(group_of_one, monkeypatch):
+    monkeypatch.setattr(Processes, "several", True)
+
+    def told_and_failed() -> None:
+        with process_group("cpu"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        told_and_failed()
+    dist.destroy_process_group()
+    with process_group("cpu") as processes:
+        assert float(processes.sum(th.ones(1))) == 1.0
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_group_without_exchange_leaves_the_signal_alone(group_of_one):
+    with process_group("cpu"):
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_group_leaves_a_signal_to_those_who_handle_it_themselves(group_of_one):

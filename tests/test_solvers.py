@@ -244,7 +244,7 @@ def test_coarse_model_is_built_anew_after_a_while():
     transition.fill(values * 0.1)
     coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     np.testing.assert_array_equal(coarse.precondition(x), before)
-    for _ in range(20):
+    for _ in range(coarse_module._UPDATES_BETWEEN_REFRESHES):
         coarse.grow_older()
     coarse.build(transition, 0.9, th.ones(transition.n, dtype=th.float64))
     assert float((coarse.precondition(x) - before).abs().max()) > 0.1
