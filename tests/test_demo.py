@@ -1,6 +1,9 @@
 """The demonstration, small: everything it promises to leave behind is there."""
 
+from types import SimpleNamespace
+
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from nopg_robot.flight_log import read_flight
@@ -28,3 +31,35 @@ def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypat
     assert log.header["policy"]["digest"]
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code in (0, 1), again.output
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_busy_computer_gets_a_second_try_in_simulated_time(tmp_path, monkeypatch, late):
+    flight = tmp_path / "flight.npz"
+    started: list[list[str]] = []
+
+    def deploy(arguments: list[str], **_: object) -> int:
+        started.append(arguments)
+        flight.write_bytes(b"flight")
+        return 0 if "--fast" in arguments else 1
+
+    monkeypatch.setattr(module, "deploy_app", deploy)
+    monkeypatch.setattr(module, "_computer_was_late", lambda _: late)
+    if late:
+        module._deploy(tmp_path / "policy.onnx", flight, 1.0)
+        assert started[1] == [*started[0], "--fast"]
+        assert (tmp_path / "flight-stopped.npz").exists()
+    else:
+        with pytest.raises(typer.Exit) as stopped:
+            module._deploy(tmp_path / "policy.onnx", flight, 1.0)
+        assert stopped.value.exit_code == 1
+        assert len(started) == 1
+
+
+@pytest.mark.parametrize(("fault", "late"), [("deadline", True), ("jump", True), ("angle", False), (None, False)])
+def test_only_a_late_computer_is_to_blame_for_a_late_computer(tmp_path, monkeypatch, fault, late):
+    flight = tmp_path / "flight.npz"
+    assert not module._computer_was_late(flight)
+    flight.write_bytes(b"flight")
+    monkeypatch.setattr(module, "read_flight", lambda _: SimpleNamespace(summary={"fault": fault}))
+    assert module._computer_was_late(flight) is late

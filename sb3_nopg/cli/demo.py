@@ -13,6 +13,8 @@ from nopg_robot.collect import behaviour_named, with_angle_limit
 from nopg_robot.collection import CollectOptions, collect
 from nopg_robot.command_line import rig_named
 from nopg_robot.deploy import app as deploy_app
+from nopg_robot.flight_log import read_flight
+from nopg_robot.safety_checks import Reason
 from sb3_nopg import NOPG, TransitionDataset, add_mirror_images
 from sb3_nopg.cli.failures import one_line_errors
 from sb3_nopg.errors import InputError
@@ -97,12 +99,26 @@ def _learn(data: TransitionDataset, updates: int, seed: int) -> tuple[NOPG, floa
 
 
 def _deploy(policy: Path, flight: Path, seconds: float) -> None:
-    """The whole sequence on the simulated rig in real time, as a person would start it."""
+    """The whole sequence on the simulated rig in real time, as a person would start it; if need be again in simulated time."""
     arguments = [str(policy), "--rig", "simulated", "--seconds", str(seconds), "--log", str(flight)]
     typer.echo(f"nopg-deploy {' '.join(arguments)}")
     code = deploy_app(arguments, standalone_mode=False)
+    if code and _computer_was_late(flight):
+        stopped = _fresh(flight.with_stem("flight-stopped"))
+        flight.rename(stopped)
+        typer.echo(
+            "\nThis computer was too busy for real time, so the supervisor stopped the cart, as it would a real one.\n"
+            f"That flight is in {stopped}. The same again in simulated time, which waits for the computer:\n"
+        )
+        typer.echo(f"nopg-deploy {' '.join(arguments)} --fast")
+        code = deploy_app([*arguments, "--fast"], standalone_mode=False)
     if code:
         raise typer.Exit(code)
+
+
+def _computer_was_late(flight: Path) -> bool:
+    summary = read_flight(flight).summary if flight.exists() else None
+    return summary is not None and summary["fault"] in (Reason.DEADLINE.value, Reason.STALE.value, Reason.JUMP.value)
 
 
 def _fresh(path: Path) -> Path:
