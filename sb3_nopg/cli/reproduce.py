@@ -137,5 +137,9 @@ class _Told:
         if self._bar is not None:
             self._bar.update(self._task, completed=n_done, total=n_trials)
             return
-        what = "before" if trial is None else " ".join(str(value) for value in trial.values())
+        what = (
+            "before"
+            if trial is None
+            else " ".join(str(value) for value in trial.values() if not isinstance(value, list | dict))
+        )
         typer.echo(f"{self._name} {n_done}/{n_trials} {time.monotonic() - self._began:.0f} s: {what}", err=True)
