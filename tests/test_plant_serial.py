@@ -178,6 +178,20 @@ class TestConnecting:
             assert last.cart > first.cart + 10
             assert board.cart.voltage > 0.0
         assert board.applied_voltages[-1][1] == 0.0
+
+    def test_an_answer_that_waited_says_when_it_was_made(self, board: VirtualSerialBoard, monkeypatch) -> None:
+        at_once = board._write
+
+        def later(data: bytes) -> None:
+            time.sleep(0.1)
+            at_once(data)
+
+        with SerialPlant(connection(board.port, read_timeout_s=0.9, watchdog_s=1.0)) as plant:
+            drive(plant, 20)
+            with monkeypatch.context() as held_up:
+                held_up.setattr(board, "_write", later)
+                reading = plant.read()
+            assert time.perf_counter() - reading.time_s > 0.08
         # By STOP and not by the watchdog.
         assert not board.firmware._expired
         assert plant.decoder.dropped.total == 0

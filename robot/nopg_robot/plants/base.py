@@ -13,7 +13,7 @@ class Reading:
     The newest sample of a rig's sensors, in the rig's own units: encoder counts on one, metres on another. The rig file's
     scales and signs turn them into metres and radians.
 
-    :param time_s: when it was received, by the plant's clock
+    :param time_s: when it was taken, by the plant's clock; when it was received, where the rig does not say
     :param cart: cart position
     :param pole: pole angle
     :param velocities: of cart and pole, where the rig sends its own

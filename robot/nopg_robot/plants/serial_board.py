@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from nopg_robot.board_clock import BoardClock
 from nopg_robot.clock import MonotonicClock
 from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
@@ -59,6 +60,7 @@ class SerialPlant(Plant):
         self._connection = connection
         self._counter_bits, self._voltage_limit_volt = counter_bits, voltage_limit_volt
         self.clock = MonotonicClock()
+        self._board_clock = BoardClock()
         self.decoder = Decoder()
         self.ignored = 0
         self._port: Any = None
@@ -81,14 +83,16 @@ class SerialPlant(Plant):
 
     def read(self) -> Reading:
         timeout_s = self._connection.read_timeout_s
+        asked_s = self.clock.now_s()
         state = self._ask(Poll(), State, timeout_s, resend_s=timeout_s / 2.0, n_tries=2)
-        time_s = self.clock.now_s()
+        answered_s = self.clock.now_s()
         if state is None:
             raise self._failure(
                 f"no answer within {1e3 * timeout_s:g} ms ({self.decoder.dropped.total} damaged frames so far): "
                 "is the board alive, and the baud rate right?"
             )
         self._check(state)
+        time_s = self._board_clock.taken_at(state.time_us, asked_s, answered_s)
         return Reading(time_s, float(state.cart), float(state.pole))
 
     def write(self, volt: float) -> float:
@@ -136,6 +140,7 @@ class SerialPlant(Plant):
                 "program use it?"
             ) from error
         self.decoder, self.ignored = Decoder(), 0
+        self._board_clock = BoardClock()
         # Answers to an earlier run that are still on their way have other numbers.
         self._sequence = random.randrange(1, 0x10000)
 

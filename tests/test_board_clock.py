@@ -1,0 +1,85 @@
+"""Times of samples: what a board's clock adds to the computer's, and what it must not be trusted with."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nopg_robot.board_clock import WRAPS_AT_US, BoardClock
+from nopg_robot.estimator import StateEstimator
+from nopg_robot.plants.base import Reading
+from nopg_robot.rig_file import RigFile
+
+SAMPLE_S = 0.002
+TRANSFER_S = 0.0004
+
+
+def test_a_late_look_at_an_answer_does_not_move_its_sample():
+    clock = BoardClock()
+    for number in range(20):
+        asked_s = number * SAMPLE_S
+        held_up_s = 0.0015 if number == 10 else 0.0
+        taken_s = clock.taken_at(10**6 + number * 2000, asked_s, asked_s + TRANSFER_S + held_up_s)
+        assert taken_s == pytest.approx(asked_s + TRANSFER_S, abs=1e-9)
+
+
+def test_speed_is_right_although_the_computer_was_held_up():
+    """An answer waits for 0.1 s in a buffer: fifty periods pass for the computer, none for the board."""
+    file = RigFile.load("serial_board")
+    sensors, speed_m_s = file.sensors, 0.6
+
+    def last_speeds(taken_at):
+        estimator = StateEstimator(sensors, file.sample_s)
+        speeds = []
+        for number in [*range(200), *range(251, 256)]:
+            asked_s = number * file.sample_s
+            answered_s = asked_s + TRANSFER_S + (0.1 if number == 199 else 0.0)
+            count = speed_m_s * asked_s / (sensors.cart_sign * sensors.cart_scale_m)
+            time_s = taken_at(round(1e6 * asked_s), asked_s, answered_s)
+            speeds.append(estimator.update(Reading(time_s, count, 0.0)).x_dot)
+        return speeds[-6:]
+
+    assert max(abs(speed - speed_m_s) for speed in last_speeds(BoardClock().taken_at)) < 0.02
+    # What the computer alone would have said, so that the test is about something.
+    assert max(last_speeds(lambda time_us, asked_s, answered_s: answered_s)) > 3.0 * speed_m_s
+
+
+def test_the_clock_wraps():
+    clock = BoardClock()
+    start_us = WRAPS_AT_US - 3000
+    taken = [
+        clock.taken_at((start_us + number * 2000) % WRAPS_AT_US, number * SAMPLE_S, number * SAMPLE_S + 0.001)
+        for number in range(5)
+    ]
+    assert [later - earlier for earlier, later in zip(taken, taken[1:], strict=False)] == pytest.approx([SAMPLE_S] * 4)
+
+
+def test_a_clock_that_drifts_is_followed():
+    """One per cent too fast, for a minute: the samples stay where the computer saw them."""
+    clock = BoardClock()
+    for number in range(30_000):
+        asked_s = number * SAMPLE_S
+        taken_s = clock.taken_at(round(1.01e6 * (asked_s + 0.0002)) % WRAPS_AT_US, asked_s, asked_s + TRANSFER_S)
+        assert asked_s <= taken_s <= asked_s + TRANSFER_S
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, WRAPS_AT_US - 1),
+            st.floats(0.0, 10.0, allow_nan=False),
+            st.floats(0.0, 1.0, allow_nan=False),
+        ),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_whatever_a_board_says_times_stay_in_bounds_and_in_order(samples):
+    clock = BoardClock()
+    now_s, before_s = 0.0, 0.0
+    for time_us, pause_s, transfer_s in samples:
+        asked_s = now_s + pause_s
+        now_s = asked_s + transfer_s
+        taken_s = clock.taken_at(time_us, asked_s, now_s)
+        assert asked_s <= taken_s <= now_s
+        assert taken_s >= before_s
+        before_s = taken_s
