@@ -1,5 +1,7 @@
 """Times of samples: what a board's clock adds to the computer's, and what it must not be trusted with."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +52,7 @@ def test_the_clock_wraps():
         clock.taken_at((start_us + number * 2000) % WRAPS_AT_US, number * SAMPLE_S, number * SAMPLE_S + 0.001)
         for number in range(5)
     ]
-    assert [later - earlier for earlier, later in zip(taken, taken[1:], strict=False)] == pytest.approx([SAMPLE_S] * 4)
+    assert [later - earlier for earlier, later in itertools.pairwise(taken)] == pytest.approx([SAMPLE_S] * 4)
 
 
 def test_a_clock_that_drifts_is_followed():
