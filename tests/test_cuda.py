@@ -18,6 +18,7 @@ from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilit
 from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
 from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.processes import Processes
+from sb3_nopg.reproduction.pendulum_trials import run_on_grid
 from sb3_nopg.solvers import solve
 from sb3_nopg.solvers.bicgstab import PlainIteration
 from sb3_nopg.solvers.recording import RecordedIteration, Recordings
@@ -225,3 +226,10 @@ def test_fused_product_is_its_twin(k):
     expected = x - 0.99 * (values * x[columns]).sum(dim=1)
     ours = fused.bellman_rows(values.cuda(), columns.int().cuda(), x.cuda(), 0.99)
     np.testing.assert_allclose(ours.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["NOPG-D, defaults", "NOPG-S, paper", "KBRL"])
+def test_a_trial_of_an_experiment(method):
+    trial = {"method": method, "levels": [5, 5, 2], "seed": 0, "updates": 2}
+    cpu, gpu = (run_on_grid({**trial, "device": device})["estimated_return"] for device in ("cpu", "cuda"))
+    assert gpu == pytest.approx(cpu, rel=1e-2)

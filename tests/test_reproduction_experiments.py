@@ -232,7 +232,7 @@ def test_the_papers_settings_are_the_papers(module_patch):
     task = pendulum_trials._task({"action_bandwidth_factor": 50.0, "n_action_samples": 15})
     env = gym.make(pendulum_trials.ENV_ID)
     data = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)
-    paper, own = (nopg_model(task, data, "S", settings, seed=0) for settings in ("paper", "defaults"))
+    paper, own = (nopg_model(task, data, "S", settings, {"seed": 0}) for settings in ("paper", "defaults"))
     plain = NOPG("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]], variant="S")
     assert (paper.state_bandwidth, paper.weights, paper.pessimism) == ("cross_validation", "local_constant", 0.0)
     assert (paper.action_bandwidth_factor, paper.n_action_samples, paper.value_iteration_start) == (50.0, 15, False)

@@ -16,7 +16,7 @@ from sb3_nopg.reproduction.lqr_methods import BY_DENSITY, PAPER_ESTIMATE, ascend
 from sb3_nopg.reproduction.lqr_methods import METHODS as GRADIENT_METHODS
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, collect, finite_horizon_gradient, make_env, true_gradient
 from sb3_nopg.reproduction.lqr_statistics import DISTANCES, quality, quality_by_distance
-from sb3_nopg.reproduction.report import read_markdown_tables
+from sb3_nopg.reproduction.report import read_interval, read_markdown_tables
 
 
 def simulated_return(env: LQREnv, gain: np.ndarray, horizon: int) -> float:
@@ -105,6 +105,9 @@ def test_quality_by_hand():
     assert numbers["spread"] == pytest.approx(np.sqrt(4.5 + 72.0) / 5.0)
     assert numbers["cosine"] == pytest.approx((1.0 - 7.0 / 25.0) / 2.0)
     assert numbers["signs"] == pytest.approx(0.75)
+    # Student's t with one degree of freedom: 12.706.
+    assert numbers["bias ±"] == pytest.approx(12.7062 * np.sqrt((4.5 + 72.0) / 2.0) / 5.0, rel=1e-5)
+    assert numbers["cosine ±"] == pytest.approx(12.7062 * (1.0 + 7.0 / 25.0) / 2.0, rel=1e-5)
 
 
 def test_quality_of_little():
@@ -112,6 +115,7 @@ def test_quality_of_little():
     assert set(quality(np.full((2, 2), np.nan), truth).values()) == {None}
     one = quality(np.zeros((1, 2)), truth)
     assert (one["bias"], one["spread"], one["cosine"]) == (1.0, None, 0.0)
+    assert (one["bias ±"], one["cosine ±"]) == (None, None)
 
 
 def test_distances_are_from_the_behaviour():
@@ -221,8 +225,10 @@ def test_applicability_from_end_to_end(tmp_path):
     assert by_method["PWIS"]["unordered"] == "refuses"
     assert by_method["NOPG"]["unordered"].startswith("runs, cosine")
     # The critic's class holds the truth, and the data vary: the semi-gradient then errs in length, hardly in direction.
-    assert float(by_method["semi-gradient, cross terms"]["unordered"].split()[-1]) > 0.9
-    assert all(float(row["bias"]) >= 0 and float(row["spread"]) >= 0 for row in table)
+    cosine, half_width = read_interval(by_method["semi-gradient, cross terms"]["unordered"].removeprefix("runs, cosine"))
+    assert cosine > 0.9
+    assert half_width is not None
+    assert all(read_interval(row["bias"])[0] >= 0 and float(row["spread"]) >= 0 for row in table)
     assert is_drawn(tmp_path / "applicability.png")
 
 
@@ -260,7 +266,7 @@ def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
     text = applicability.summarize(applicability_results(without_last), tmp_path, False)
     assert "nan" not in text
     for row in read_markdown_tables(text)[0]:
-        assert float(row["bias"]) > 0
+        assert read_interval(row["bias"])[0] > 0
         assert float(row["spread"]) > 0
         assert row["no gradient"] == f"{2 * len(CASES)} of {6 * len(CASES)}"
     # Where one data set of two has a gradient, its cosine counts.

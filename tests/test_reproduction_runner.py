@@ -449,6 +449,7 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
     [
         (["pendulum"], "'pendulum' is no experiment. Give one of lqr-gradient, pendulum-grid"),
         (["pendulum-grid", "--jobs", 0], "--jobs"),
+        (["pendulum-grid", "--device", "abacus"], "--device: 'abacus' is unknown"),
         (["pendulum-grid", "--jobs", 2, "--scheduler", "tcp://127.0.0.1:1"], "--jobs: given with --scheduler"),
         (["pendulum-grid", "-o", __file__], "is a file"),
         (["pendulum-grid", "--seeds", 0], "--seeds"),
@@ -486,3 +487,23 @@ def test_tables_can_be_read_back():
         + markdown_table([{"c": 3}])
     )
     assert read_markdown_tables(text) == [[{"a": "1", "b": "1 2"}, {"a": "–", "b": "x"}], [{"c": "3"}]]
+
+
+def test_what_another_device_found_is_kept_apart(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    reproduce(experiment, tmp_path, n_seeds=2)
+    reproduce(experiment, tmp_path, n_seeds=2, device="cuda")
+    assert [record.trial.get("device") for record in ResultsFile(tmp_path / "squares.jsonl").read()] == [
+        None,
+        None,
+        "cuda",
+        "cuda",
+    ]
+    assert all(kept["trial"]["device"] == "cuda" for kept in json.loads((tmp_path / "squares.json").read_text())["trials"])
+
+
+@pytest.mark.skipif(th.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there(tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", "pendulum-grid", "--quick", "--device", "cuda", "-o", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "torch sees no GPU here" in result.output

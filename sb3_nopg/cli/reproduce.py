@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Annotated
 
+import torch as th
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -40,6 +41,7 @@ def reproduce(
     with_d3rlpy: Annotated[
         bool, typer.Option("--with-d3rlpy", help="Also IQL and TD3+BC of d3rlpy, installed in an environment of its own.")
     ] = False,
+    device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG and value iteration compute on.")] = "cpu",
     any_code: Annotated[
         bool, typer.Option("--any-code", help="Use results in the folder although the code has changed since.")
     ] = False,
@@ -56,12 +58,14 @@ def reproduce(
     experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
     n_jobs = _n_jobs(jobs, scheduler)
     _check_folder(output)
+    _check_device(device, scheduler)
     if with_d3rlpy:
         _install_d3rlpy()
     failures = []
     for experiment in experiments:
         n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
+        command += f" --device {device}" * (device != "cpu")
         try:
             with _Told(experiment) as told:
                 table = run_experiment(
@@ -71,6 +75,7 @@ def reproduce(
                     quick=quick,
                     workplace=Workplace(n_jobs, scheduler),
                     with_d3rlpy=with_d3rlpy,
+                    device=device,
                     any_code=any_code,
                     progress=told,
                     command=command,
@@ -98,6 +103,14 @@ def _check_folder(output: pathlib.Path) -> None:
     if output.exists() and not output.is_dir():
         raise InputError("--output", f"{output} is a file", "Give a folder")
     output.mkdir(parents=True, exist_ok=True)
+
+
+def _check_device(device: str, scheduler: str | None) -> None:
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise InputError("--device", f"{device!r} is unknown", "Give cpu or cuda")
+    # Stable-Baselines3 would take the processor without a word. What a cluster's workers have is theirs to know.
+    if device != "cpu" and scheduler is None and not th.cuda.is_available():
+        raise InputError("--device", "torch sees no GPU here", "Leave it out")
 
 
 def _install_d3rlpy() -> None:

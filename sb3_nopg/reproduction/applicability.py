@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.errors import InputError
-from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
+from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
 from sb3_nopg.reproduction.lqr_cells import CASES, METHODS, SETTING, case_data, case_gradient, policy_kind
 from sb3_nopg.reproduction.lqr_methods import gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, true_gradient
-from sb3_nopg.reproduction.lqr_statistics import quality
+from sb3_nopg.reproduction.lqr_statistics import INTERVAL, quality
 from sb3_nopg.reproduction.report import NOTHING, markdown_table, new_figure, output_name, save_figure
 
 NAME = "applicability"
@@ -60,7 +60,7 @@ def run(trial: Trial) -> Result:
     method, case = trial["method"], trial["case"]
     data = case_data(case, trial["n_trajectories"], trial["seed"])
     try:
-        gradient = case_gradient(method, case, data, trial["seed"])
+        gradient = case_gradient(method, case, data, trial["seed"], device_of(trial))
     except InputError as refusal:
         return {"outcome": "refuses", "message": str(refusal), "gradients": []}
     estimates = [gradient_or_none(gradient, gains) for gains in _gains()]
@@ -85,8 +85,8 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
             {
                 "method": method,
                 **{case: _cell(results, method, case) for case in CASES[:-1]},
-                "bias": _text(numbers[method]["bias"]),
-                "spread": _text(numbers[method]["spread"]),
+                "bias": _text(numbers[method], "bias"),
+                "spread": _text(numbers[method], "spread"),
                 "no gradient": _missing(results, method),
                 "the paper's five columns": _PAPER[method],
             }
@@ -98,7 +98,8 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
     return (
         "What each method does with each kind of data and policy; where it runs, the mean cosine of its gradients to the true "
         "one. Bias and spread are in units of the true gradient's length, averaged over three gains: the behaviour's, a near "
-        "one and a far one. `no gradient` counts where a method had none to give; averages are over the others.\n\n"
+        "one and a far one; what follows ± is half a 95 % interval over data sets at one gain, likewise averaged. "
+        "`no gradient` counts where a method had none to give; averages are over the others.\n\n"
         f"{markdown_table(rows)}\nWhat was said by those that refused:\n\n" + "\n".join(said) + "\n"
     )
 
@@ -117,7 +118,7 @@ def _cell(results: list[tuple[Trial, Result]], method: str, case: str) -> str:
         return NOTHING
     if outcomes == {"refuses"}:
         return "refuses"
-    cosine = _text(_numbers(results, method, case)["cosine"])
+    cosine = _text(_numbers(results, method, case), "cosine")
     return f"runs, cosine {cosine}" if outcomes == {"runs"} else f"runs on some data, cosine {cosine}"
 
 
@@ -126,8 +127,11 @@ def _missing(results: list[tuple[Trial, Result]], method: str) -> str:
     return f"{sum(estimate is None for estimate in estimates)} of {len(estimates)}"
 
 
-def _text(number: float) -> str:
-    return NOTHING if math.isnan(number) else f"{number:.2f}"
+def _text(numbers: dict[str, float], name: str) -> str:
+    number, half_width = numbers[name], numbers.get(name + INTERVAL, math.nan)
+    if math.isnan(number):
+        return NOTHING
+    return f"{number:.2f}" + ("" if math.isnan(half_width) else f" ± {half_width:.2f}")
 
 
 def _numbers(results: list[tuple[Trial, Result]], method: str, case: str) -> dict[str, float]:
@@ -139,7 +143,7 @@ def _numbers(results: list[tuple[Trial, Result]], method: str, case: str) -> dic
     all_gains: list[dict[str, Any]] = [
         quality(gradients[:, i], true_gradient(SETTING, kind, gains)) for i, gains in enumerate(_gains())
     ]
-    known = {name: [each[name] for each in all_gains if each[name] is not None] for name in ("bias", "spread", "cosine")}
+    known = {name: [each[name] for each in all_gains if each[name] is not None] for name in all_gains[0]}
     return {name: float(np.mean(values)) if values else math.nan for name, values in known.items()}
 
 

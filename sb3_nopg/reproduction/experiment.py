@@ -12,6 +12,14 @@ Result = dict[str, Any]
 """What a trial gave: what JSON can hold."""
 
 
+def device_of(trial: Trial) -> str:
+    """
+    :param trial: with ``device`` where it is another one than the processor
+    :return: what NOPG and value iteration compute on; all other methods use the processor
+    """
+    return str(trial.get("device", "cpu"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment:
     """

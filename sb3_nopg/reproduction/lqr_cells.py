@@ -55,18 +55,19 @@ def policy_kind(method: str, case: str) -> str:
     return "deterministic" if method.startswith("semi") or case == "deterministic policy" else "stochastic"
 
 
-def case_gradient(method: str, case: str, data: TransitionDataset, seed: int) -> GradientFunction:
+def case_gradient(method: str, case: str, data: TransitionDataset, seed: int, device: str = "cpu") -> GradientFunction:
     """
     :param method: one of :data:`METHODS`
     :param case: one of :data:`CASES`
     :param data: of it
     :param seed: of the draws of NOPG-S
+    :param device: that NOPG computes on
     :raises InputError: where the method does not apply
     """
     kind = policy_kind(method, case)
     if method.startswith("NOPG"):
         changes = {**BY_DENSITY, "keep_largest": None} if method == "NOPG" else _our_defaults()
-        return nopg_gradient(nopg(SETTING, kind, data, seed, **changes))
+        return nopg_gradient(nopg(SETTING, kind, data, seed, device, **changes))
     setting = SETTINGS[SETTING]
     gain = np.diag(setting.behavior_gains("stochastic")).tolist()
     policy: dict[str, Any] = {"diagonal": True, "initial_gain": gain}

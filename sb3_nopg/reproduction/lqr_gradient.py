@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
+from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
 from sb3_nopg.reproduction.lqr_figures import draw_fields, draw_quality
 from sb3_nopg.reproduction.lqr_methods import METHODS, ascend, gradient_function, gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, collect, make_env
-from sb3_nopg.reproduction.lqr_statistics import quality_by_distance
+from sb3_nopg.reproduction.lqr_statistics import INTERVAL, quality_by_distance
 from sb3_nopg.reproduction.report import interval_cell, markdown_table, output_name
 
 NAME = "lqr-gradient"
@@ -49,7 +49,7 @@ def run(trial: Trial) -> Result:
     setting, method = trial["setting"], trial["method"]
     kind, gains = METHODS[method].kind, np.array(trial["gains"])
     data = collect(setting, kind, trial["n_trajectories"], trial["seed"])
-    gradient = gradient_function(method, setting, data, trial["seed"])
+    gradient = gradient_function(method, setting, data, trial["seed"], device_of(trial))
     field = [gradient_or_none(gradient, gain) for gain in gains]
     start = SETTINGS[setting].behavior_gains(kind)
     path = ascend(gradient, start, METHODS[method].learning_rate, trial["n_updates"])
@@ -85,11 +85,12 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
     name = output_name(NAME, quick)
     draw_fields(results, folder / f"{name}.png", quick)
     draw_quality(rows, folder / f"{name}-quality.png", quick)
-    shown = [{column: _text(value) for column, value in row.items()} for row in rows]
+    shown = [{column: _with_interval(row, column) for column in row if not column.endswith(INTERVAL)} for row in rows]
     return (
         "Gradients against the truth, medians over gains at about the same distance from the behaviour's. Bias and spread "
         "over data sets are in units of the true gradient's length; `signs` is the share of entries with the right sign, "
-        "which is what Adam follows; `none` the share of gains where the method gives no gradient. The paper gives arrows, "
+        "which is what Adam follows; what follows ± is half a 95 % interval over data sets, of a bias that of the mean "
+        "gradient; `none` the share of gains where the method gives no gradient. The paper gives arrows, "
         f"no numbers.\n\n{markdown_table(shown)}\n"
         "Where the paths end, in the setting that has an optimum: how far the true return is from it, mean over data sets "
         f"with a 95 % interval.\n\n{markdown_table(_path_rows(results))}"
@@ -123,8 +124,11 @@ def _path_rows(results: list[tuple[Trial, Result]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(value: Any) -> Any:
-    return f"{value:.3g}" if isinstance(value, float) else value
+def _with_interval(row: dict[str, Any], column: str) -> Any:
+    value, half_width = row[column], row.get(column + INTERVAL)
+    if not isinstance(value, float):
+        return value
+    return f"{value:.3g}" + ("" if half_width is None else f" ± {half_width:.2g}")
 
 
 EXPERIMENT = Experiment(NAME, "figure 1", trials, run, summarize)

@@ -53,12 +53,13 @@ _WIDE = {"state_bandwidth": [0.03, 0.05], "action_bandwidth": [0.33, 0.27], "kee
 _NARROW = {"state_bandwidth": [0.008, 0.003], "action_bandwidth": [0.02, 0.02], "keep_largest": 10}
 
 
-def nopg(setting: str, kind: str, data: TransitionDataset, seed: int = 0, **changes: Any) -> NOPG:
+def nopg(setting: str, kind: str, data: TransitionDataset, seed: int = 0, device: str = "cpu", **changes: Any) -> NOPG:
     """
     :param setting: a key of ``SETTINGS``
     :param kind: ``"stochastic"`` for NOPG-S with the behaviour's noise, ``"deterministic"`` for NOPG-D
     :param data: transitions
     :param seed: of the draws of actions
+    :param device: to compute on
     :param changes: arguments of NOPG in place of the paper's
     """
     # The narrow ones belong to the paper's stochastic data, which hardly leave one curve.
@@ -73,7 +74,7 @@ def nopg(setting: str, kind: str, data: TransitionDataset, seed: int = 0, **chan
         gamma=GAMMA,
         policy_kwargs=_policy(setting, kind),
         seed=seed,
-        device="cpu",
+        device=device,
         **arguments,
     )
 
@@ -84,18 +85,19 @@ def _policy(setting: str, kind: str) -> dict[str, Any]:
     return {**policy, "std": SETTINGS[setting].input_std} if kind == "stochastic" else policy
 
 
-def gradient_function(method: str, setting: str, data: TransitionDataset, seed: int) -> GradientFunction:
+def gradient_function(method: str, setting: str, data: TransitionDataset, seed: int, device: str = "cpu") -> GradientFunction:
     """
     :param method: a key of :data:`METHODS`
     :param setting: a key of ``SETTINGS``
     :param data: of the method's kind
     :param seed: of the draws of NOPG-S
+    :param device: that NOPG computes on
     :return: from k₁ and k₂ to the estimated gradient, both (2,)
     """
     kind = METHODS[method].kind
     if method.startswith("NOPG"):
         changes = {"weights": "local_linear", "keep_largest": None} if method.endswith("local-linear") else {}
-        return nopg_gradient(nopg(setting, kind, data, seed, **changes))
+        return nopg_gradient(nopg(setting, kind, data, seed, device, **changes))
     policy = _policy(setting, kind)
     if method.startswith("DPG"):
         return dpg_gradient(OfflineDPG("LinearPolicy", data, gamma=GAMMA, cross_terms=method != "DPG", policy_kwargs=policy))

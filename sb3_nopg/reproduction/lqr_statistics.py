@@ -7,7 +7,10 @@ import numpy as np
 
 from sb3_nopg.reproduction.experiment import Result, Trial
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, true_gradient
+from sb3_nopg.reproduction.report import mean_interval
 
+# What the names of half-widths end with.
+INTERVAL = " ±"
 # Between these, in units of the gains.
 DISTANCES = (0.0, 0.25, 1.0, 2.5, np.inf)
 
@@ -29,20 +32,23 @@ def quality(gradients: np.ndarray, truth: np.ndarray) -> dict[str, float | None]
     :param gradients: one for each data set, NaN where there was none, (data sets, d)
     :param truth: (d,)
     :return: ``bias`` |mean - truth|, ``spread`` the root of the summed variances, ``cosine`` to the truth and the share of
-        ``signs`` that are right, both averaged over data sets; None where fewer data sets have a gradient than it takes
+        ``signs`` that are right, both averaged over data sets; how far off bias and cosine may be for having so few data sets
+        (95 %), as ``bias ±``, the mean gradient's own uncertainty, and ``cosine ±``; None where fewer data sets have a
+        gradient than it takes
     """
     there = gradients[np.isfinite(gradients).all(axis=1)]
-    numbers: dict[str, float | None] = {"bias": None, "spread": None, "cosine": None, "signs": None}
+    numbers: dict[str, float | None] = dict.fromkeys(("bias", "bias ±", "spread", "cosine", "cosine ±", "signs"))
     if len(there) == 0:
         return numbers
     length = float(np.linalg.norm(truth))
     sizes = np.linalg.norm(there, axis=1)
     # A gradient of exactly zero points nowhere: its cosine counts as zero.
-    numbers["cosine"] = float(np.mean(there @ truth / np.where(sizes > 0, sizes, 1.0)) / length)
+    numbers["cosine"], numbers["cosine ±"] = mean_interval(there @ truth / np.where(sizes > 0, sizes, 1.0) / length)
     numbers["signs"] = float(np.mean(np.sign(there) == np.sign(truth)))
     numbers["bias"] = float(np.linalg.norm(there.mean(axis=0) - truth)) / length
     if len(there) > 1:
         numbers["spread"] = float(np.sqrt(there.var(axis=0, ddof=1).sum())) / length
+        numbers["bias ±"] = float(np.hypot.reduce([mean_interval(entries)[1] or 0.0 for entries in there.T])) / length
     return numbers
 
 

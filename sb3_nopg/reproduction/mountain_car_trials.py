@@ -37,8 +37,9 @@ def run(trial: Trial) -> Result:
     if trial["method"] != "example":
         return run_method(task, trial, dataset, None)
     variant, _, settings = trial["of"].removeprefix("NOPG-").partition(", ")
-    model = nopg_model(task, dataset, variant, settings, trial["seed"])
+    model = nopg_model(task, dataset, variant, settings, trial)
     model.learn(trial["updates"], log_interval=10**9)
+    model.policy.to("cpu")
     first = np.flatnonzero(dataset.episode_ids == dataset.episode_ids[0])  # type: ignore[index]
     shown = np.concatenate([dataset.observations[first], dataset.next_observations[first[-1:]]])
     return {"demonstrated": shown.tolist(), "learned": drive(model, seed=0).tolist()}

@@ -15,7 +15,7 @@ import numpy as np
 import nopg_envs  # noqa: F401  registers the environments
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.paper import AS_IN_THE_PAPER
-from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
+from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
 from sb3_nopg.reproduction.report import interval_cell, markdown_table, new_figure, output_name, save_figure
 from sb3_nopg.zoo.recipes import make_dataset
 
@@ -65,7 +65,7 @@ def run(trial: Trial) -> Result:
         # Hanging still.
         initial_states=[[-1.0, 0.0, 0.0]],
         seed=trial["seed"],
-        device="cpu",
+        device=device_of(trial),
         **_SETTINGS[trial["settings"]],
     )
     before = _portrait(model, trial["n_cells"])

@@ -68,6 +68,7 @@ def reproduce(
     quick: bool = False,
     workplace: Workplace | None = None,
     with_d3rlpy: bool = False,
+    device: str = "cpu",
     any_code: bool = False,
     progress: Progress | None = None,
     command: str = "",
@@ -82,6 +83,7 @@ def reproduce(
     :param quick: a small part
     :param workplace: where trials run
     :param with_d3rlpy: also d3rlpy's algorithms, where the experiment compares algorithms
+    :param device: that NOPG and value iteration compute on; results of another one are other results
     :param any_code: use results of other versions of the code too
     :param progress: called with how many trials are done, how many there are, and the one that was done last
     :param command: that a reader can repeat
@@ -91,6 +93,8 @@ def reproduce(
     trials = experiment.trials(quick, n_seeds)
     if with_d3rlpy and experiment.d3rlpy_trials is not None:
         trials = [*trials, *experiment.d3rlpy_trials(quick, n_seeds)]
+    if device != "cpu":
+        trials = [{**trial, "device": device} for trial in trials]
     told = {"command": command, "quick": quick, "seeds": n_seeds}
     try:
         records = run_trials(experiment, trials, folder, workplace or Workplace(), any_code, progress)

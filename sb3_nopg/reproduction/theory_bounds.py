@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.paper import AS_IN_THE_PAPER
-from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
+from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
 from sb3_nopg.reproduction.lqr_chains import (
     GAIN,
     GAMMA,
@@ -98,7 +98,7 @@ def _run_value(trial: Trial) -> Result:
         policy_kwargs={"initial_gain": [[GAIN]]},
         n_next_state_samples=5,
         seed=trial["seed"],
-        device="cpu",
+        device=device_of(trial),
         **{**AS_IN_THE_PAPER, **bandwidths},
     )
     constants = (lipschitz, lipschitz_value, decay, [bandwidth], [bandwidth], [bandwidth], GAMMA)
