@@ -16,8 +16,10 @@ def main(folder: pathlib.Path) -> None:
     :param folder: with ``data.npz``, observations normalised and actions scaled to [-1, 1], and ``settings.json``
     """
     import d3rlpy  # type: ignore[import-not-found]
+    import torch
 
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    torch.set_num_threads(settings["n_threads"])
     with np.load(folder / "data.npz") as file:
         data = {name: file[name].astype(np.float32) for name in file.files}
     d3rlpy.seed(settings["seed"])

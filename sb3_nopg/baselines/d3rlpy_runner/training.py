@@ -7,6 +7,7 @@ import tempfile
 from typing import Any
 
 import numpy as np
+import torch as th
 from gymnasium import spaces
 
 from sb3_nopg.baselines.d3rlpy_runner.environment import D3rlpyError, Progress, interpreter, run
@@ -110,6 +111,8 @@ def train(
         "batch_size": batch_size,
         "hidden_units": hidden_units,
         "seed": seed,
+        # As many as torch uses here: of several trials side by side each has one.
+        "n_threads": th.get_num_threads(),
         "changes": changes,
     }
     with tempfile.TemporaryDirectory(prefix="d3rlpy-") as name:
