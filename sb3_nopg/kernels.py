@@ -97,12 +97,11 @@ def largest_weights(weights: th.Tensor, keep_largest: int | None, kl_bound: floa
     :param kl_bound: largest divergence allowed for a row
     :return: mask of entries to keep, at least one a row, (m, k)
     """
-    ordered, order = th.sort(weights, dim=1, descending=True)
-    keep = th.ones_like(weights, dtype=th.bool)
-    if keep_largest is not None:
-        keep[:, keep_largest:] = False
+    n_kept = weights.shape[1] if keep_largest is None else min(keep_largest, weights.shape[1])
+    ordered, order = th.topk(weights, n_kept, dim=1)
+    keep = th.ones_like(ordered, dtype=th.bool)
     if kl_bound is not None:
         mass_before = th.cumsum(ordered, dim=1) - ordered
         keep &= mass_before < math.exp(-kl_bound)
     keep[:, 0] = True
-    return th.zeros_like(keep).scatter_(1, order, keep)
+    return th.zeros_like(weights, dtype=th.bool).scatter_(1, order, keep)

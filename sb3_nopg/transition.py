@@ -1,6 +1,8 @@
 """The transition matrix P̂ and its transpose as products, with a sparse structure that is built once and refilled."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch as th
 from scipy.sparse import csc_array
@@ -14,6 +16,9 @@ _MAX_ENTRIES = 2**31 - 1
 # A matrix with more entries than this does not fit a processor's cache, so that products take as long as it takes to read it:
 # in float32 half as long. Smaller ones are not worth a second copy.
 _WORTH_SINGLE_PRECISION = 2**20
+# The paper's sparsifications leave a handful of entries in a row of hundreds. Where no more than this share is left, products
+# with those alone are worth laying them out anew for every policy; in matrices of a size for which that takes little memory.
+_FEW, _MOST_LAID_OUT_ANEW = 1.0 / 8.0, 2**23
 # Entries summed by cell at one time: 2 GB of numbers at the most.
 _AGGREGATED_AT_ONCE = 2**26
 
@@ -25,7 +30,8 @@ class TransitionMatrix:
     Which entries can differ from zero never changes during a run, only their values do. So both orders, by rows for P̂x
     and by columns for P̂ᵀy, are laid out once, together with the permutation that carries values from one to the other.
 
-    A large matrix in float64 keeps its entries in float32 too. Products are computed in the precision of the vector.
+    A large matrix in float64 keeps its entries in float32 too. Products are computed in the precision of the vector. On the
+    CPU they pass over zeros where nearly all entries are zero.
 
     :param indices: column of each entry, (n, k); columns may repeat within a row; None for a dense matrix
     :param n: number of rows and columns
@@ -40,11 +46,13 @@ class TransitionMatrix:
     @property
     def in_single_precision(self) -> bool:
         """Whether products with vectors in float32 are there, and pay."""
-        return self._single_by_row is not None
+        return self._single_by_row is not None and self._few_by_row is None
 
     def _lay_out(self, indices: th.Tensor | None, n_rows: int, dtype: th.dtype, device: th.device) -> None:
         self._single_by_row: th.Tensor | None = None
         self._single_by_column: th.Tensor | None = None
+        self._few_by_row: th.Tensor | None = None
+        self._few_by_column: th.Tensor | None = None
         if indices is None:
             self._dense: th.Tensor | None = th.zeros(n_rows, self.n, dtype=dtype, device=device)
             return
@@ -66,12 +74,24 @@ class TransitionMatrix:
         """
         if self._dense is not None:
             self._dense.copy_(values)
-            return
+        else:
+            self._fill_lists(values)
+        few = self._without_zeros() if _worth_laying_out_anew(values) else (None, None)
+        self._few_by_row, self._few_by_column = few
+
+    def _fill_lists(self, values: th.Tensor) -> None:
         self._by_row.values().copy_(values.reshape(-1))
         th.index_select(values.reshape(-1), 0, self._to_columns, out=self._by_column.values())
         if self._single_by_row is not None and self._single_by_column is not None:
             self._single_by_row.values().copy_(self._by_row.values())
             self._single_by_column.values().copy_(self._by_column.values())
+
+    def _without_zeros(self) -> tuple[th.Tensor, th.Tensor]:
+        """By rows and by columns."""
+        if self._dense is not None:
+            with _no_word_of_beta():
+                return self._dense.to_sparse_csr(), self._dense.T.to_sparse_csr()
+        return _without_zeros(self._by_row), _without_zeros(self._by_column)
 
     def bellman_operator(self, x: th.Tensor, gamma: float) -> th.Tensor:
         """
@@ -93,11 +113,15 @@ class TransitionMatrix:
         return th.addmv(y, self._columns_for(y), y, alpha=-gamma)
 
     def _rows_for(self, x: th.Tensor) -> th.Tensor:
+        if self._few_by_row is not None and x.dtype == self._few_by_row.dtype:
+            return self._few_by_row
         if self._dense is not None:
             return self._dense
         return self._by_row if self._single_by_row is None or x.dtype == th.float64 else self._single_by_row
 
     def _columns_for(self, y: th.Tensor) -> th.Tensor:
+        if self._few_by_column is not None and y.dtype == self._few_by_column.dtype:
+            return self._few_by_column
         if self._dense is not None:
             return self._dense.T
         return self._by_column if self._single_by_column is None or y.dtype == th.float64 else self._single_by_column
@@ -215,8 +239,28 @@ def _single(matrix: th.Tensor) -> th.Tensor:
     return _sparse(matrix.crow_indices(), matrix.col_indices(), matrix.values().float(), matrix.shape[1])
 
 
-def _sparse(starts: th.Tensor, columns: th.Tensor, values: th.Tensor, n_columns: int) -> th.Tensor:
+def _worth_laying_out_anew(values: th.Tensor) -> bool:
+    if values.is_cuda or values.numel() > _MOST_LAID_OUT_ANEW:
+        return False
+    return int(th.count_nonzero(values)) <= _FEW * values.numel()
+
+
+def _without_zeros(matrix: th.Tensor) -> th.Tensor:
+    """The entries of a matrix that are not zero."""
+    there = matrix.values() != 0.0
+    n_before = th.cat([there.new_zeros(1, dtype=th.int32), th.cumsum(there, 0, dtype=th.int32)])
+    starts = n_before.index_select(0, matrix.crow_indices())
+    return _sparse(starts, matrix.col_indices()[there], matrix.values()[there], matrix.shape[1])
+
+
+@contextmanager
+def _no_word_of_beta() -> Iterator[None]:
+    """torch announces that its CSR tensors are in beta; the products used here are tested against dense ones."""
     with warnings.catch_warnings():
-        # torch announces that its CSR tensors are in beta; the products used here are tested against dense ones.
         warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def _sparse(starts: th.Tensor, columns: th.Tensor, values: th.Tensor, n_columns: int) -> th.Tensor:
+    with _no_word_of_beta():
         return th.sparse_csr_tensor(starts, columns, values, size=(len(starts) - 1, n_columns), check_invariants=False)
