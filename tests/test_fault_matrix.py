@@ -38,6 +38,7 @@ from nopg_robot.deployment import RunOptions, deploy, describe
 from nopg_robot.display import NullDisplay
 from nopg_robot.errors import PlantError, RecorderError
 from nopg_robot.flight import FlightRecorder
+from nopg_robot.flight_journal import journal_path, read_journal
 from nopg_robot.flight_log import FlightLog, read_flight
 from nopg_robot.loop import ControlLoop
 from nopg_robot.observation import NAMES, DataRange, Observer
@@ -406,15 +407,21 @@ def test_a_full_disk(plant, tmp_path, monkeypatch):
     def full(stream: Any, content: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with bench(plant) as rig:
-        found, log, struck_s = run(
-            rig, tmp_path / "log.npz", shuttle(2.0), strike=lambda: monkeypatch.setattr(flight, "_write", full)
-        )
+    full_s = []
+
+    def fill() -> None:
+        # Once there is something on it: a busy disk takes its time.
+        wait_until(lambda: len(read_journal(journal_path(tmp_path / "log.npz")).samples) > 10, timeout_s=1.0)
+        patch.setattr(flight, "_write", full)
+        full_s.append(time.perf_counter())
+
+    with monkeypatch.context() as patch, bench(plant) as rig:
+        found, log, struck_s = run(rig, tmp_path / "log.npz", shuttle(2.0), strike=fill)
         assert found is not None
         assert found.reason.value == "recorder"
         assert "No space left" in found.message
         assert_it_was_moving(rig, struck_s)
-        rig.assert_dead(struck_s + FLUSH_S + CONTROL_PERIOD_S + LOAD_S)
+        rig.assert_dead(full_s[0] + FLUSH_S + CONTROL_PERIOD_S + LOAD_S)
     # What was written before is there.
     assert not log.complete
     assert len(log.x) > 10
