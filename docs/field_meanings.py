@@ -83,7 +83,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "angle_rad": "the run is cut when the pole leans farther, rad; not for runs that start hanging",
         "cart_speed_m_s": "the run is cut above, m/s",
         "pole_speed_rad_s": "the run is cut above, rad/s",
-        "stale_s": "the run is cut when no new reading came for so long, s; at least two sample periods",
+        "stale_s": "the run is cut when the newest reading is older than this, s; at least two sample periods",
         "frozen_s": "the run is cut when an encoder that should count has not for so long, s",
         "frozen_volt": "the cart should count under this voltage, V; at most `voltage_volt`",
         "frozen_travel_m": "the pole should count while the cart moves by this, m",

@@ -93,7 +93,7 @@ def largest_weights(weights: th.Tensor, keep_largest: int | None, kl_bound: floa
     is a bound on the mass: each row keeps as few entries as reach it.
 
     :param weights: rows that sum to one, (m, k)
-    :param keep_largest: how many entries to keep in each row
+    :param keep_largest: how many entries to keep in each row; of equal ones, any
     :param kl_bound: largest divergence allowed for a row
     :return: mask of entries to keep, at least one a row, (m, k)
     """

@@ -1,8 +1,6 @@
 """The transition matrix P̂ and its transpose as products, with a sparse structure that is built once and refilled."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch as th
 from scipy.sparse import csc_array
@@ -17,8 +15,9 @@ _MAX_ENTRIES = 2**31 - 1
 # in float32 half as long. Smaller ones are not worth a second copy.
 _WORTH_SINGLE_PRECISION = 2**20
 # The paper's sparsifications leave a handful of entries in a row of hundreds. Where no more than this share is left, products
-# with those alone are worth laying them out anew for every policy; in matrices of a size for which that takes little memory.
-_FEW, _MOST_LAID_OUT_ANEW = 1.0 / 8.0, 2**23
+# with those alone are worth laying them out anew for every policy: in matrices of more than a few entries, and not of so many
+# that it takes much memory.
+_FEW, _WORTH_LAYING_OUT_ANEW = 1.0 / 8.0, range(2**17, 2**23)
 # Entries summed by cell at one time: 2 GB of numbers at the most.
 _AGGREGATED_AT_ONCE = 2**26
 
@@ -31,7 +30,7 @@ class TransitionMatrix:
     and by columns for P̂ᵀy, are laid out once, together with the permutation that carries values from one to the other.
 
     A large matrix in float64 keeps its entries in float32 too. Products are computed in the precision of the vector. On the
-    CPU they pass over zeros where nearly all entries are zero.
+    CPU they pass over zeros where nearly all entries of the lists are zero.
 
     :param indices: column of each entry, (n, k); columns may repeat within a row; None for a dense matrix
     :param n: number of rows and columns
@@ -40,19 +39,19 @@ class TransitionMatrix:
     """
 
     def __init__(self, indices: th.Tensor | None, n: int, dtype: th.dtype, device: th.device):
-        self.n = n
+        self.n = self._n_rows_of_each = n
         self._lay_out(indices, n, dtype, device)
 
     @property
     def in_single_precision(self) -> bool:
         """Whether products with vectors in float32 are there, and pay."""
-        return self._single_by_row is not None and self._few_by_row is None
+        return self._single_by_row is not None
 
     def _lay_out(self, indices: th.Tensor | None, n_rows: int, dtype: th.dtype, device: th.device) -> None:
         self._single_by_row: th.Tensor | None = None
         self._single_by_column: th.Tensor | None = None
-        self._few_by_row: th.Tensor | None = None
-        self._few_by_column: th.Tensor | None = None
+        # By rows and by columns, in each precision.
+        self._few: dict[th.dtype, tuple[th.Tensor, th.Tensor]] = {}
         if indices is None:
             self._dense: th.Tensor | None = th.zeros(n_rows, self.n, dtype=dtype, device=device)
             return
@@ -65,7 +64,7 @@ class TransitionMatrix:
         column_starts = th.cat([column_ends.new_zeros(1), column_ends])
         rows = self._to_columns.div(indices.shape[1], rounding_mode="floor")
         self._by_column = _csr(column_starts, rows, n_rows, dtype)
-        if dtype == th.float64 and len(columns) >= _WORTH_SINGLE_PRECISION:
+        if dtype == th.float64 and self._n_rows_of_each * indices.shape[1] >= _WORTH_SINGLE_PRECISION:
             self._single_by_row, self._single_by_column = _single(self._by_row), _single(self._by_column)
 
     def fill(self, values: th.Tensor) -> None:
@@ -74,24 +73,20 @@ class TransitionMatrix:
         """
         if self._dense is not None:
             self._dense.copy_(values)
-        else:
-            self._fill_lists(values)
-        few = self._without_zeros() if _worth_laying_out_anew(values) else (None, None)
-        self._few_by_row, self._few_by_column = few
-
-    def _fill_lists(self, values: th.Tensor) -> None:
+            return
         self._by_row.values().copy_(values.reshape(-1))
         th.index_select(values.reshape(-1), 0, self._to_columns, out=self._by_column.values())
-        if self._single_by_row is not None and self._single_by_column is not None:
+        self._few = {}
+        if _has_few_entries(values):
+            self._few[values.dtype] = _without_zeros(self._by_row), _without_zeros(self._by_column)
+        if self._single_by_row is None or self._single_by_column is None:
+            return
+        if self._few:
+            by_row, by_column = self._few[values.dtype]
+            self._few[th.float32] = _single(by_row), _single(by_column)
+        else:
             self._single_by_row.values().copy_(self._by_row.values())
             self._single_by_column.values().copy_(self._by_column.values())
-
-    def _without_zeros(self) -> tuple[th.Tensor, th.Tensor]:
-        """By rows and by columns."""
-        if self._dense is not None:
-            with _no_word_of_beta():
-                return self._dense.to_sparse_csr(), self._dense.T.to_sparse_csr()
-        return _without_zeros(self._by_row), _without_zeros(self._by_column)
 
     def bellman_operator(self, x: th.Tensor, gamma: float) -> th.Tensor:
         """
@@ -113,17 +108,17 @@ class TransitionMatrix:
         return th.addmv(y, self._columns_for(y), y, alpha=-gamma)
 
     def _rows_for(self, x: th.Tensor) -> th.Tensor:
-        if self._few_by_row is not None and x.dtype == self._few_by_row.dtype:
-            return self._few_by_row
         if self._dense is not None:
             return self._dense
+        if self._few:
+            return self._few[x.dtype][0]
         return self._by_row if self._single_by_row is None or x.dtype == th.float64 else self._single_by_row
 
     def _columns_for(self, y: th.Tensor) -> th.Tensor:
-        if self._few_by_column is not None and y.dtype == self._few_by_column.dtype:
-            return self._few_by_column
         if self._dense is not None:
             return self._dense.T
+        if self._few:
+            return self._few[y.dtype][1]
         return self._by_column if self._single_by_column is None or y.dtype == th.float64 else self._single_by_column
 
     def aggregate(self, cell: th.Tensor, n_cells: int) -> th.Tensor:
@@ -193,6 +188,8 @@ class SharedTransitionMatrix(TransitionMatrix):
     def __init__(self, indices: th.Tensor | None, n: int, dtype: th.dtype, device: th.device, processes: Processes):
         self.n = n
         self._processes = processes
+        # Of all but the last, which has fewer: what is decided by it is decided alike everywhere.
+        self._n_rows_of_each = processes.block_size(n)
         self._rows = processes.own_rows(n)
         self._lay_out(indices, self._rows.stop - self._rows.start, dtype, device)
 
@@ -239,8 +236,9 @@ def _single(matrix: th.Tensor) -> th.Tensor:
     return _sparse(matrix.crow_indices(), matrix.col_indices(), matrix.values().float(), matrix.shape[1])
 
 
-def _worth_laying_out_anew(values: th.Tensor) -> bool:
-    if values.is_cuda or values.numel() > _MOST_LAID_OUT_ANEW:
+def _has_few_entries(values: th.Tensor) -> bool:
+    """Whether it pays to lay out anew those that are not zero."""
+    if values.is_cuda or values.numel() not in _WORTH_LAYING_OUT_ANEW:
         return False
     return int(th.count_nonzero(values)) <= _FEW * values.numel()
 
@@ -253,14 +251,8 @@ def _without_zeros(matrix: th.Tensor) -> th.Tensor:
     return _sparse(starts, matrix.col_indices()[there], matrix.values()[there], matrix.shape[1])
 
 
-@contextmanager
-def _no_word_of_beta() -> Iterator[None]:
-    """torch announces that its CSR tensors are in beta; the products used here are tested against dense ones."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
-
-
 def _sparse(starts: th.Tensor, columns: th.Tensor, values: th.Tensor, n_columns: int) -> th.Tensor:
-    with _no_word_of_beta():
+    with warnings.catch_warnings():
+        # torch announces that its CSR tensors are in beta; the products used here are tested against dense ones.
+        warnings.simplefilter("ignore", UserWarning)
         return th.sparse_csr_tensor(starts, columns, values, size=(len(starts) - 1, n_columns), check_invariants=False)

@@ -49,7 +49,7 @@ class Algorithm:
         loss = (self.act(batch["observations"]) - torch.as_tensor(batch["actions"])).square().mean()
         loss.backward()
         self.optimizer.step()
-        return {"loss": loss.item()}
+        return {"loss": loss.item(), "threads": torch.get_num_threads()}
 
     def predict(self, observations):
         wrong = 0.5 if self.settings.get("alpha") == "wrong" else 0.0
@@ -117,6 +117,18 @@ def test_the_actor_comes_back(environment, algorithm):
     if algorithm == "iql":
         again = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), seed=3)
         np.testing.assert_array_equal(again.predict(observations)[0], actions)
+
+
+def test_it_trains_on_as_many_threads_as_are_used_here(environment):
+    n_threads = th.get_num_threads()
+    try:
+        for n in (1, 2):
+            said: list[str] = []
+            th.set_num_threads(n)
+            train(environment, data(), "iql", n_steps=1, hidden_units=(4,), progress=said.append)
+            assert any(f"threads {n}" in line for line in said)
+    finally:
+        th.set_num_threads(n_threads)
 
 
 def test_failures_are_told(environment):

@@ -15,17 +15,36 @@ SAMPLE_S = 0.002
 TRANSFER_S = 0.0004
 
 
-def test_a_late_look_at_an_answer_does_not_move_its_sample():
-    clock = BoardClock()
-    for number in range(20):
-        asked_s = number * SAMPLE_S
-        held_up_s = 0.0015 if number == 10 else 0.0
-        taken_s = clock.taken_at(10**6 + number * 2000, asked_s, asked_s + TRANSFER_S + held_up_s)
-        assert taken_s == pytest.approx(asked_s + TRANSFER_S, abs=1e-9)
+def times(clock, numbers, *, late=(), held_up_s=0.0015, rate=1.0):
+    """When each of some samples was taken, if the answers to some of them were read late."""
+    return [
+        clock.taken_at(
+            round(1e6 + rate * 2000 * number),
+            number * SAMPLE_S,
+            number * SAMPLE_S + TRANSFER_S + (held_up_s if number in late else 0.0),
+        )
+        for number in numbers
+    ]
+
+
+@pytest.mark.parametrize("late", [{0}, {10}, {0, 1, 10, 19}])
+def test_a_late_look_at_an_answer_does_not_move_its_sample(late):
+    taken = times(BoardClock(), range(20), late=late)
+    assert [later - earlier for earlier, later in itertools.pairwise(taken)] == pytest.approx([SAMPLE_S] * 19)
+
+
+@pytest.mark.parametrize("rate", [0.99, 1.01])
+def test_a_clock_that_drifts_is_followed(rate):
+    """A minute at one per cent too slow or too fast, and then an answer that waits for 0.1 s."""
+    clock, last = BoardClock(), 30_000
+    before, held_up, after = times(clock, [*range(last), last, last + 60], late={last}, held_up_s=0.1, rate=rate)[-3:]
+    # Within the room that the answers before left, and the hundredth that the clock is wrong by.
+    assert held_up - before == pytest.approx(SAMPLE_S, abs=TRANSFER_S)
+    assert after - held_up == pytest.approx(60 * SAMPLE_S, abs=TRANSFER_S + 0.6 * SAMPLE_S)
 
 
 def test_speed_is_right_although_the_computer_was_held_up():
-    """An answer waits for 0.1 s in a buffer: fifty periods pass for the computer, none for the board."""
+    """An answer waits for 0.1 s in a buffer, and the computer misses the fifty samples after it."""
     file = RigFile.load("serial_board")
     sensors, speed_m_s = file.sensors, 0.6
 
@@ -53,15 +72,6 @@ def test_the_clock_wraps():
         for number in range(5)
     ]
     assert [later - earlier for earlier, later in itertools.pairwise(taken)] == pytest.approx([SAMPLE_S] * 4)
-
-
-def test_a_clock_that_drifts_is_followed():
-    """One per cent too fast, for a minute: the samples stay where the computer saw them."""
-    clock = BoardClock()
-    for number in range(30_000):
-        asked_s = number * SAMPLE_S
-        taken_s = clock.taken_at(round(1.01e6 * (asked_s + 0.0002)) % WRAPS_AT_US, asked_s, asked_s + TRANSFER_S)
-        assert asked_s <= taken_s <= asked_s + TRANSFER_S
 
 
 @given(

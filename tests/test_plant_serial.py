@@ -178,6 +178,9 @@ class TestConnecting:
             assert last.cart > first.cart + 10
             assert board.cart.voltage > 0.0
         assert board.applied_voltages[-1][1] == 0.0
+        # By STOP and not by the watchdog.
+        assert not board.firmware._expired
+        assert plant.decoder.dropped.total == 0
 
     def test_an_answer_that_waited_says_when_it_was_made(self, board: VirtualSerialBoard, monkeypatch) -> None:
         at_once = board._write
@@ -192,9 +195,6 @@ class TestConnecting:
                 held_up.setattr(board, "_write", later)
                 reading = plant.read()
             assert time.perf_counter() - reading.time_s > 0.08
-        # By STOP and not by the watchdog.
-        assert not board.firmware._expired
-        assert plant.decoder.dropped.total == 0
 
     def test_a_second_run_on_the_same_board(self, board: VirtualSerialBoard) -> None:
         for _ in range(2):

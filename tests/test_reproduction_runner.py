@@ -22,6 +22,7 @@ from sb3_nopg import InputError
 from sb3_nopg.cli.main import app
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, load_experiment, runner, workers
 from sb3_nopg.reproduction import code_version as versions
+from sb3_nopg.reproduction.experiment import device_of, on_device
 from sb3_nopg.reproduction.report import (
     interval_cell,
     markdown_table,
@@ -493,13 +494,17 @@ def test_what_another_device_found_is_kept_apart(tmp_path):
     experiment = experiment_of(square, tmp_path)
     reproduce(experiment, tmp_path, n_seeds=2)
     reproduce(experiment, tmp_path, n_seeds=2, device="cuda")
-    assert [record.trial.get("device") for record in ResultsFile(tmp_path / "squares.jsonl").read()] == [
-        None,
-        None,
-        "cuda",
-        "cuda",
-    ]
+    records = ResultsFile(tmp_path / "squares.jsonl").read()
+    assert [record.trial.get("device") for record in records] == [None, None, "cuda", "cuda"]
     assert all(kept["trial"]["device"] == "cuda" for kept in json.loads((tmp_path / "squares.json").read_text())["trials"])
+
+
+def test_only_those_who_use_a_device_have_one():
+    trials = [trial for name in EXPERIMENTS for trial in load_experiment(name).trials(True, 1)]
+    with_device = {str(trial.get("method")) for trial in trials if "device" in on_device(trial, "cuda")}
+    assert {"NOPG-D, paper", "NOPG-S, defaults", "NOPG", "KBRL", "example", "None"} <= with_device
+    assert not any(method.startswith(("DDPG", "PWIS", "DPG", "semi", "behaviour", "demonstrator")) for method in with_device)
+    assert all(on_device(trial, "cpu") == trial for trial in trials)
 
 
 @pytest.mark.skipif(th.cuda.is_available(), reason="there is a GPU")
@@ -507,3 +512,10 @@ def test_a_gpu_that_is_not_there(tmp_path):
     result = CliRunner().invoke(app, ["reproduce", "pendulum-grid", "--quick", "--device", "cuda", "-o", str(tmp_path)])
     assert result.exit_code == 2
     assert "torch sees no GPU here" in result.output
+
+
+@pytest.mark.skipif(th.cuda.is_available(), reason="there is a GPU")
+def test_a_worker_without_a_gpu_does_not_take_the_processor_instead():
+    assert device_of({"method": "KBRL"}) == "cpu"
+    with pytest.raises(InputError, match="no GPU"):
+        device_of({"method": "KBRL", "device": "cuda"})

@@ -5,33 +5,64 @@ import pytest
 import torch as th
 
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.transition import TransitionMatrix
+from sb3_nopg import transition as transition_module
+from sb3_nopg.processes import Processes
+from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
 
 GAMMA = 0.9
+N, K = 70, 40
+ANY_SIZE = range(10**9)
 
 
-def values_with_zeros(n: int, k: int, share: float, dtype: th.dtype = th.float64) -> th.Tensor:
+def values_with_zeros(share: float, dtype: th.dtype = th.float64) -> th.Tensor:
     generator = th.Generator().manual_seed(0)
-    values = th.rand(n, k, generator=generator, dtype=dtype)
-    return values * (th.rand(n, k, generator=generator) < share) / k
+    values = th.rand(N, K, generator=generator, dtype=dtype)
+    return values * (th.rand(N, K, generator=generator) < share) / K
 
 
+def matrix_of(dtype: th.dtype = th.float64) -> TransitionMatrix:
+    # Columns may repeat within a row.
+    indices = th.randint(0, N, (N, K), generator=th.Generator().manual_seed(1))
+    return TransitionMatrix(indices, N, dtype, th.device("cpu"))
+
+
+@pytest.mark.parametrize("with_copy", [False, True], ids=["", "copied in float32"])
 @pytest.mark.parametrize("dtype", [th.float32, th.float64])
-@pytest.mark.parametrize("lists", [True, False], ids=["lists", "dense"])
-def test_zeros_are_passed_over(lists, dtype):
-    n, k = 70, 40 if lists else 70
-    # Columns may repeat within a row, and some rows and columns are left with nothing.
-    indices = th.randint(0, n, (n, k), generator=th.Generator().manual_seed(1)) if lists else None
-    matrix = TransitionMatrix(indices, n, dtype, th.device("cpu"))
-    x = th.randn(n, generator=th.Generator().manual_seed(2), dtype=dtype)
-    precision = {"rtol": 1e-12, "atol": 1e-13} if dtype == th.float64 else {"rtol": 1e-4, "atol": 1e-6}
-    # Few, many, none, and few again.
+def test_zeros_are_passed_over(dtype, with_copy, monkeypatch):
+    monkeypatch.setattr(transition_module, "_WORTH_LAYING_OUT_ANEW", ANY_SIZE)
+    if with_copy:
+        monkeypatch.setattr(transition_module, "_WORTH_SINGLE_PRECISION", 0)
+    matrix = matrix_of(dtype)
+    copied = with_copy and dtype == th.float64
+    assert matrix.in_single_precision == copied
+    # Few, many, none, and few again; some rows and columns are left with nothing.
     for share, passed_over in ((0.05, True), (0.9, False), (0.0, True), (0.02, True)):
-        matrix.fill(values_with_zeros(n, k, share, dtype))
-        assert (matrix._few_by_row is not None) == passed_over
-        whole = matrix.to_dense()
-        np.testing.assert_allclose(matrix.bellman_operator(x, GAMMA), x - GAMMA * whole @ x, **precision)
-        np.testing.assert_allclose(matrix.bellman_operator_transposed(x, GAMMA), x - GAMMA * whole.T @ x, **precision)
+        matrix.fill(values_with_zeros(share, dtype))
+        assert bool(matrix._few) == passed_over
+        for of_vector in {dtype, th.float32} if copied else {dtype}:
+            x = th.randn(N, generator=th.Generator().manual_seed(2), dtype=of_vector)
+            whole = matrix.to_dense().to(of_vector)
+            precision = {"rtol": 1e-12, "atol": 1e-13} if of_vector == th.float64 else {"rtol": 1e-4, "atol": 1e-6}
+            np.testing.assert_allclose(matrix.bellman_operator(x, GAMMA), x - GAMMA * whole @ x, **precision)
+            np.testing.assert_allclose(matrix.bellman_operator_transposed(x, GAMMA), x - GAMMA * whole.T @ x, **precision)
+
+
+@pytest.mark.parametrize("sizes", [range(N * K + 1, 10**9), range(N * K)], ids=["too small", "too large"])
+def test_where_it_does_not_pay_zeros_stay(sizes, monkeypatch):
+    monkeypatch.setattr(transition_module, "_WORTH_LAYING_OUT_ANEW", sizes)
+    matrix = matrix_of()
+    matrix.fill(values_with_zeros(0.05))
+    assert not matrix._few
+
+
+def test_processes_with_blocks_of_two_sizes_decide_alike_on_single_precision(monkeypatch):
+    """Two solve together: if one had float32 and the other had not, they would exchange numbers of two kinds."""
+    monkeypatch.setattr(transition_module, "_WORTH_SINGLE_PRECISION", 4 * K)
+    processes = [Processes(rank, 2) for rank in range(2)]
+    indices = th.zeros(7, K, dtype=th.int64)
+    shared = [SharedTransitionMatrix(indices[each.own_rows(7)], 7, th.float64, th.device("cpu"), each) for each in processes]
+    assert [len(matrix._by_row.values()) for matrix in shared] == [4 * K, 3 * K]
+    assert all(matrix.in_single_precision for matrix in shared)
 
 
 def test_a_sparsified_model_gives_what_it_gave_with_its_zeros(monkeypatch):
@@ -40,17 +71,12 @@ def test_a_sparsified_model_gives_what_it_gave_with_its_zeros(monkeypatch):
     data = TransitionDataset(
         states, actions, -(states**2).sum(axis=1), 0.9 * states + 0.1 * actions, np.zeros(300, dtype=bool)
     )
-
-    def model() -> NOPG:
-        return NOPG(
-            "LinearPolicy", None, dataset=data, gamma=GAMMA, initial_states=[[1.0, 0.0]], keep_largest=5, n_neighbors=100
-        )
-
-    ours = model()
-    gradient = ours.policy_gradient()
-    assert ours.prepared_problem().transition._few_by_row is not None
-    monkeypatch.setattr("sb3_nopg.transition._FEW", -1.0)
-    with_zeros = model()
-    np.testing.assert_allclose(gradient, with_zeros.policy_gradient(), rtol=1e-6, atol=1e-9)
-    assert with_zeros.prepared_problem().transition._few_by_row is None
+    settings = {"gamma": GAMMA, "initial_states": [[1.0, 0.0]], "keep_largest": 5, "n_neighbors": 100, "device": "cpu"}
+    with_zeros = NOPG("LinearPolicy", None, dataset=data, **settings)
+    expected = with_zeros.policy_gradient()
+    assert not with_zeros.prepared_problem().transition._few
+    monkeypatch.setattr(transition_module, "_WORTH_LAYING_OUT_ANEW", ANY_SIZE)
+    ours = NOPG("LinearPolicy", None, dataset=data, **settings)
+    np.testing.assert_allclose(ours.policy_gradient(), expected, rtol=1e-6, atol=1e-9)
+    assert ours.prepared_problem().transition._few
     assert ours.estimated_return() == pytest.approx(with_zeros.estimated_return(), rel=1e-8)

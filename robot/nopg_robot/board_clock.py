@@ -29,8 +29,8 @@ class BoardClock:
         passed_us = 0 if self._last_us is None else (time_us - self._last_us) % WRAPS_AT_US
         self._board_s += 1e-6 * passed_us
         earliest_s, latest_s = asked_s - self._board_s, answered_s - self._board_s
-        # Answers that were quick say most: they leave little room between the two.
-        self._offset_s = latest_s if self._last_us is None else min(max(self._offset_s, earliest_s), latest_s)
+        # Answers that were quick say most: they leave little room between the two. The first may have waited.
+        self._offset_s = earliest_s if self._last_us is None else min(max(self._offset_s, earliest_s), latest_s)
         self._last_us = time_us
         # The sum may leave the two by a rounding error.
         return min(max(self._board_s + self._offset_s, asked_s), answered_s)

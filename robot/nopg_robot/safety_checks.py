@@ -52,7 +52,7 @@ class Situation:
     :param time_s: of this cycle
     :param state: estimated
     :param raw: the reading's cart and pole, before any scale
-    :param reading_age_s: time since the rig last sent something new
+    :param reading_age_s: time since the newest reading was taken
     :param asked: what the policy returned, whatever it is; a number, or an array of shape () or (1,), is a voltage
     :param late_s: how long after its time this cycle began
     :param stop: who or what asked for the end, such as "Ctrl-C"
@@ -126,7 +126,7 @@ class SensorCheck:
         if not math.isfinite(state.x + state.theta + state.x_dot + state.theta_dot):
             return Reason.SENSOR, f"the state is not made of numbers: {state}, from the raw reading {situation.raw}"
         if not situation.reading_age_s <= self._stale_s:
-            return Reason.STALE, f"no new reading for {situation.reading_age_s:.4f} s, limit {self._stale_s:g} s"
+            return Reason.STALE, f"the newest reading is {situation.reading_age_s:.4f} s old, limit {self._stale_s:g} s"
         return None
 
 

@@ -106,9 +106,9 @@ def _check_folder(output: pathlib.Path) -> None:
 
 
 def _check_device(device: str, scheduler: str | None) -> None:
-    if device.partition(":")[0] not in ("cpu", "cuda"):
+    if device not in ("cpu", "cuda"):
         raise InputError("--device", f"{device!r} is unknown", "Give cpu or cuda")
-    # Stable-Baselines3 would take the processor without a word. What a cluster's workers have is theirs to know.
+    # What a cluster's workers have is theirs to know.
     if device != "cpu" and scheduler is None and not th.cuda.is_available():
         raise InputError("--device", "torch sees no GPU here", "Leave it out")
 

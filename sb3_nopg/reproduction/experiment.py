@@ -5,6 +5,10 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import torch as th
+
+from sb3_nopg.errors import InputError
+
 Trial = dict[str, Any]
 """Parameters of one trial: what JSON can hold, so that they can be hashed, written and sent to another machine."""
 
@@ -16,8 +20,22 @@ def device_of(trial: Trial) -> str:
     """
     :param trial: with ``device`` where it is another one than the processor
     :return: what NOPG and value iteration compute on; all other methods use the processor
+    :raises InputError: where it is not there: Stable-Baselines3 would take the processor without a word
     """
-    return str(trial.get("device", "cpu"))
+    device = str(trial.get("device", "cpu"))
+    if device != "cpu" and not th.cuda.is_available():
+        raise InputError("device", f"torch sees no GPU where this trial runs, and {device} was asked for", "Take the cpu")
+    return device
+
+
+def on_device(trial: Trial, device: str) -> Trial:
+    """
+    :param trial: of any experiment
+    :param device: ``"cpu"`` or ``"cuda"``
+    :return: the same on that device, if it is of a method that uses one; otherwise as it is
+    """
+    uses_one = str(trial.get("method", "NOPG")).startswith(("NOPG", "KBRL", "example"))
+    return {**trial, "device": device} if uses_one and device != "cpu" else trial
 
 
 @dataclasses.dataclass(frozen=True)

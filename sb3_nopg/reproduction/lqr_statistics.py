@@ -33,8 +33,8 @@ def quality(gradients: np.ndarray, truth: np.ndarray) -> dict[str, float | None]
     :param truth: (d,)
     :return: ``bias`` |mean - truth|, ``spread`` the root of the summed variances, ``cosine`` to the truth and the share of
         ``signs`` that are right, both averaged over data sets; how far off bias and cosine may be for having so few data sets
-        (95 %), as ``bias ±``, the mean gradient's own uncertainty, and ``cosine ±``; None where fewer data sets have a
-        gradient than it takes
+        (95 % or a little more), as ``bias ±``, the mean gradient's own uncertainty, and ``cosine ±``; None where fewer
+        data sets have a gradient than it takes
     """
     there = gradients[np.isfinite(gradients).all(axis=1)]
     numbers: dict[str, float | None] = dict.fromkeys(("bias", "bias ±", "spread", "cosine", "cosine ±", "signs"))

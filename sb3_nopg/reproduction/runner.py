@@ -12,7 +12,7 @@ from typing import Any
 from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction.code_version import code_version
-from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
+from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, on_device
 from sb3_nopg.reproduction.report import conditions_line, output_name, write_numbers
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.reproduction.workers import Outcome, run_here, run_in_processes, run_on_cluster
@@ -93,8 +93,7 @@ def reproduce(
     trials = experiment.trials(quick, n_seeds)
     if with_d3rlpy and experiment.d3rlpy_trials is not None:
         trials = [*trials, *experiment.d3rlpy_trials(quick, n_seeds)]
-    if device != "cpu":
-        trials = [{**trial, "device": device} for trial in trials]
+    trials = [on_device(trial, device) for trial in trials]
     told = {"command": command, "quick": quick, "seeds": n_seeds}
     try:
         records = run_trials(experiment, trials, folder, workplace or Workplace(), any_code, progress)
