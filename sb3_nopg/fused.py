@@ -5,6 +5,11 @@ compare it with and which is used everywhere else.
     bellman_rows         TransitionMatrix.bellman_operator, in float32
     kernel_weights       Support.kernel_weights
     action_derivative    Support.action_derivative, for weights that are not corrected
+    sum_members          partition.sum_members
+    add_by_cell          CoarseModel.precondition's second half
+    multiply             its product with the dense inverse, kept in bfloat16
+
+:mod:`sb3_nopg.fused_bicgstab` has the solver's.
 """
 
 import logging
@@ -24,6 +29,10 @@ _logger = logging.getLogger(__name__)
 _ENTRIES_A_WARP = 512
 # Longer rows would not fit the registers.
 _MAX_ROW = 4096
+# Entries that a program takes where each is by itself.
+_BLOCK = 1024
+# Rows and columns of a dense matrix that a program takes at a time.
+_DENSE_ROWS, _DENSE_COLUMNS = 8, 512
 
 
 def usable(like: th.Tensor, row_length: int) -> bool:
@@ -132,6 +141,48 @@ def action_derivative(weights: th.Tensor, indices: th.Tensor, values: th.Tensor,
     return derivative
 
 
+def sum_members(x: th.Tensor, members: th.Tensor, is_member: th.Tensor) -> th.Tensor:
+    """
+    :param x: one number a point, (n,)
+    :param members: as :meth:`sb3_nopg.partition.Partition.table` gives them, in 32 bits as well, (c, size)
+    :param is_member: likewise
+    :return: the sum of each cell, (c,)
+    """
+    n_cells, size = members.shape
+    sums, x = x.new_empty(n_cells), x.contiguous()
+    rows, padded, grid, num_warps = _layout(n_cells, size)
+    with th.cuda.device_of(x):
+        _sum_members[grid](x, members, is_member, sums, n_cells, size, ROWS=rows, PADDED=padded, num_warps=num_warps)
+    return sums
+
+
+def add_by_cell(x: th.Tensor, by_cell: th.Tensor, cell: th.Tensor) -> th.Tensor:
+    """
+    :param x: one number a point, (n,)
+    :param by_cell: what to add to it, (c,)
+    :param cell: of each point, (n,)
+    :return: (n,)
+    """
+    n, x = len(x), x.contiguous()
+    result = th.empty_like(x)
+    with th.cuda.device_of(x):
+        _add_by_cell[(triton.cdiv(n, _BLOCK),)](x, by_cell.contiguous(), cell, result, n, BLOCK=_BLOCK)
+    return result
+
+
+def multiply(matrix: th.Tensor, x: th.Tensor) -> th.Tensor:
+    """
+    :param matrix: in any precision, which may be less than that of x, (m, n)
+    :param x: (n,)
+    :return: matrix · x in the precision of x, (m,)
+    """
+    m, n = matrix.shape
+    result, matrix, x = x.new_empty(m), matrix.contiguous(), x.contiguous()
+    with th.cuda.device_of(x):
+        _multiply[(triton.cdiv(m, _DENSE_ROWS),)](matrix, x, result, m, n, ROWS=_DENSE_ROWS, COLUMNS=_DENSE_COLUMNS)
+    return result
+
+
 def _layout(n_rows: int, k: int) -> tuple[int, int, tuple[int], int]:
     """Rows that a program takes, their length up to a power of two, number of programs, and warps of each."""
     padded = triton.next_power_of_2(k)
@@ -217,3 +268,32 @@ if triton is not None:
             action = tl.load(neighbor_actions + tl.cast(m, tl.int64) * k * dimension + place, mask=there, other=0.0)
             total = tl.sum(advantage * action, axis=1)
             tl.store(derivative + row.to(tl.int64) * D_A + dimension, total, mask=in_range)
+
+    @triton.jit
+    def _sum_members(x, members, is_member, sums, n_cells, size, ROWS: tl.constexpr, PADDED: tl.constexpr):  # type: ignore[no-untyped-def]
+        cell = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        entry = tl.arange(0, PADDED)
+        there = (cell < n_cells)[:, None] & (entry < size)[None, :]
+        place = cell[:, None].to(tl.int64) * size + entry[None, :]
+        member = tl.load(members + place, mask=there, other=0)
+        counts = tl.load(is_member + place, mask=there, other=0) != 0
+        total = tl.sum(tl.load(x + member, mask=there & counts, other=0.0), axis=1)
+        tl.store(sums + cell, total, mask=cell < n_cells)
+
+    @triton.jit
+    def _add_by_cell(x, by_cell, cell, result, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        point = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        there = point < n
+        addition = tl.load(by_cell + tl.load(cell + point, mask=there, other=0), mask=there, other=0.0)
+        tl.store(result + point, tl.load(x + point, mask=there, other=0.0) + addition, mask=there)
+
+    @triton.jit
+    def _multiply(matrix, x, result, m, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+        row, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+        total = tl.zeros((ROWS, COLUMNS), x.dtype.element_ty)
+        for start in range(0, n, COLUMNS):
+            column = start + columns
+            there = (row < m)[:, None] & (column < n)[None, :]
+            entry = tl.load(matrix + row[:, None].to(tl.int64) * n + column[None, :], mask=there, other=0.0)
+            total += entry.to(total.dtype) * tl.load(x + column, mask=column < n, other=0.0)[None, :]
+        tl.store(result + row, tl.sum(total, axis=1), mask=row < m)

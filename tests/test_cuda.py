@@ -11,16 +11,18 @@ import torch.distributed as dist
 import sb3_nopg.preparation
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
-from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused
+from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused, fused_bicgstab
 from sb3_nopg.bellman import return_derivative
 from sb3_nopg.distributed import process_group
 from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
 from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
+from sb3_nopg.partition import halve_repeatedly, sum_members
 from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.processes import Processes
 from sb3_nopg.reproduction.pendulum_trials import run_on_grid
-from sb3_nopg.solvers import solve
-from sb3_nopg.solvers.bicgstab import PlainIteration
+from sb3_nopg.solvers import bicgstab, solve
+from sb3_nopg.solvers.bicgstab import PlainIteration, Vectors, iterate
+from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.solvers.recording import RecordedIteration, Recordings
 from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
 
@@ -141,9 +143,12 @@ def test_large_systems_are_solved_in_single_precision_first():
     assert float(residual.norm() / rhs.norm()) <= 1e-9
 
 
+@pytest.mark.parametrize("with_triton", [False, True])
 @pytest.mark.parametrize("with_preconditioner", [False, True])
 @pytest.mark.parametrize("dtype", [th.float32, th.float64])
-def test_a_recorded_iteration_takes_the_plain_ones_steps(dtype, with_preconditioner):
+def test_a_recorded_iteration_takes_the_plain_ones_steps(monkeypatch, dtype, with_preconditioner, with_triton):
+    if not with_triton:
+        monkeypatch.setattr(fused, "usable", lambda *_: False)
     n = 2_000
     generator = th.Generator().manual_seed(0)
     matrix = th.eye(n) - 0.9 * th.softmax(3.0 * th.randn(n, n, generator=generator), dim=1)
@@ -226,6 +231,117 @@ def test_fused_product_is_its_twin(k):
     expected = x - 0.99 * (values * x[columns]).sum(dim=1)
     ours = fused.bellman_rows(values.cuda(), columns.int().cuda(), x.cuda(), 0.99)
     np.testing.assert_allclose(ours.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [th.float32, th.float64])
+@pytest.mark.parametrize(("n", "n_levels"), [(1, 0), (3, 1), (4_097, 0), (10_000, 6), (100_003, 9)])
+def test_fused_cells_are_their_twins(dtype, n, n_levels):
+    generator = th.Generator("cuda").manual_seed(0)
+    partition = halve_repeatedly(th.randn(n, 2, generator=generator, device="cuda"), n_levels)
+    members, is_member = partition.table()
+    x, by_cell = (th.randn(size, generator=generator, dtype=dtype, device="cuda") for size in (n, 2**n_levels))
+    ours, twin = fused.sum_members(x, members.int(), is_member), sum_members(x, members, is_member)
+    precise = dtype == th.float64
+    np.testing.assert_allclose(ours.cpu(), twin.cpu(), rtol=1e-10 if precise else 1e-3, atol=1e-10 if precise else 1e-3)
+    assert th.equal(fused.add_by_cell(x, by_cell, partition.labels.int()), x + by_cell[partition.labels])
+
+
+def local_system(n: int, dtype: th.dtype) -> tuple[TransitionMatrix, CoarseModel, th.Tensor]:
+    """A chain with drift on the GPU, its coarse model, and a right-hand side."""
+    generator, k = th.Generator().manual_seed(0), min(16, n)
+    columns = (th.arange(n)[:, None] + th.randint(-2, 40, (n, k), generator=generator)) % n
+    transition = TransitionMatrix(columns.cuda(), n, dtype, th.device("cuda"))
+    transition.fill(th.softmax(th.randn(n, k, generator=generator), dim=1).to("cuda", dtype))
+    rhs = th.randn(n, generator=generator).to("cuda", dtype)
+    coarse = CoarseModel(th.arange(n, dtype=dtype, device="cuda")[:, None])
+    coarse.build(transition, 0.99, rhs)
+    return transition, coarse, rhs
+
+
+@pytest.mark.parametrize("dtype", [th.float32, th.float64])
+@pytest.mark.parametrize("n", [3, 1_000, 50_001])
+def test_the_fused_preconditioner_is_its_twin(monkeypatch, dtype, n):
+    _, coarse, x = local_system(n, dtype)
+    ours = coarse.precondition(x), coarse.precondition_transposed(x)
+    monkeypatch.setattr(fused, "usable", lambda *_: False)
+    twins = coarse.precondition(x), coarse.precondition_transposed(x)
+    # In float32 the coarse matrix is kept with three digits only.
+    for one, twin in zip(ours, twins, strict=True):
+        assert float((one - twin).norm() / twin.norm()) <= (1e-12 if dtype == th.float64 else 1e-2)
+
+
+def test_a_fused_product_with_a_rough_matrix_is_its_twin():
+    generator = th.Generator("cuda").manual_seed(0)
+    for m, n in ((1, 1), (13, 700), (4096, 4096)):
+        matrix = th.randn(m, n, generator=generator, device="cuda").bfloat16()
+        x = th.randn(n, generator=generator, device="cuda")
+        twin = matrix.double() @ x.double()
+        assert float((fused.multiply(matrix, x) - twin).norm() / twin.norm()) <= 1e-5
+
+
+@pytest.mark.parametrize("with_preconditioner", [False, True])
+@pytest.mark.parametrize("dtype", [th.float32, th.float64])
+# More than a million entries: a program then takes more than one block of them.
+@pytest.mark.parametrize(("n", "n_steps"), [(3, 2), (1_000, 5), (4_097, 5), (1_200_000, 5)])
+def test_a_fused_iteration_is_its_twin(n, n_steps, dtype, with_preconditioner):
+    transition, coarse, rhs = local_system(n, dtype)
+    preconditioner = coarse.precondition if with_preconditioner else None
+
+    def operator(x: th.Tensor) -> th.Tensor:
+        return transition.bellman_operator(x, 0.99)
+
+    def fused_step() -> tuple[th.Tensor, list[th.Tensor]]:
+        # From where the twin is: rounding errors grow from one iteration to the next.
+        vectors = Vectors(*(vector.clone() for vector in (plain.value, plain.residual, plain.shadow, plain.direction)))
+        numbers = fused_bicgstab.Numbers(rhs)
+        numbers.told[-1] = rho
+        fused_bicgstab.iterate(operator, preconditioner, vectors, numbers)
+        return numbers.told, [vectors.value, vectors.residual, vectors.direction]
+
+    plain, rho = Vectors(th.zeros_like(rhs), *(rhs.clone() for _ in range(3))), th.dot(rhs, rhs)
+    bound = 1e-9 if dtype == th.float64 else 1e-2
+    for _ in range(n_steps):
+        (numbers, ours), (same_numbers, same) = fused_step(), fused_step()
+        rho, *expected = iterate(operator, preconditioner, plain, rho)
+        for one, twin, again in zip(ours, (plain.value, plain.residual, plain.direction), same, strict=True):
+            assert float((one - twin).norm()) <= bound * float(twin.norm())
+            assert th.equal(one, again)
+        np.testing.assert_allclose(numbers[:3].cpu(), th.stack(expected).cpu(), rtol=bound)
+        assert abs(float(numbers[3]) - float(rho)) <= bound * float(rhs.norm()) * float(numbers[0])
+        assert th.equal(numbers, same_numbers)
+
+
+@pytest.mark.parametrize("n", [1, 1_000])
+def test_a_fused_breakdown_gives_zeros(n):
+    rhs = th.ones(n, device="cuda")
+    for operator in (th.zeros_like, lambda x: 2.0 * x):
+        recorded = Recordings().iteration("rows", operator, None, (), rhs)
+        assert isinstance(recorded, RecordedIteration)
+        recorded.begin(th.zeros_like(rhs), rhs)
+        for _ in range(2):
+            numbers = recorded.step()
+            assert 0.0 in numbers
+            assert all(np.isfinite(numbers))
+    np.testing.assert_array_equal(recorded.value.cpu(), 0.5)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_whole_solve_by_fused_iterations(transposed):
+    transition, coarse, rhs = local_system(50_001, th.float64)
+    product = transition.bellman_operator_transposed if transposed else transition.bellman_operator
+    preconditioner = coarse.precondition_transposed if transposed else coarse.precondition
+
+    def operator(x: th.Tensor) -> th.Tensor:
+        return product(x, 0.99)
+
+    recorded = Recordings().iteration("system", operator, preconditioner, (), rhs)
+    assert isinstance(recorded, RecordedIteration)
+    assert recorded._fused is not None
+    expected = bicgstab(operator, rhs, preconditioner, None, 1e-10, 500)
+    ours = bicgstab(operator, rhs, preconditioner, None, 1e-10, 500, recorded)
+    assert max(ours.residual, expected.residual) <= 1e-10
+    assert abs(ours.n_iterations - expected.n_iterations) <= 0.2 * expected.n_iterations + 2
+    assert float((ours.value - expected.value).norm() / expected.value.norm()) <= 1e-6
 
 
 @pytest.mark.parametrize("method", ["NOPG-D, defaults", "NOPG-S, paper", "KBRL"])

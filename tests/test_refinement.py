@@ -9,6 +9,7 @@ import torch as th
 
 from sb3_nopg import transition as transition_module
 from sb3_nopg.solvers import SolutionHistory, bicgstab, coarse, refined, solve
+from sb3_nopg.solvers.bicgstab import PlainIteration
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.transition import TransitionMatrix
 
@@ -97,6 +98,49 @@ def test_past_solutions_guess_as_well_from_images_in_single_precision(monkeypatc
         guess = past.guess(lambda x: matrix.bellman_operator(x, GAMMA), rhs, single)
         guesses.append(float((rhs - matrix.bellman_operator(guess, GAMMA)).norm() / rhs.norm()))
     assert guesses[1] == pytest.approx(guesses[0], rel=1e-2)
+
+
+class SeldomRead(PlainIteration):
+    """On a device that stands still while its numbers are read."""
+
+    is_dear_to_read = True
+
+    def __init__(self, operator):
+        super().__init__(operator, None)
+        self.n_looks = 0
+
+    def step(self, n_times=1):
+        self.n_looks += 1
+        return super().step(n_times)
+
+
+def test_numbers_that_are_dear_to_read_are_read_seldom(monkeypatch):
+    matrix, rhs, _ = random_transition(monkeypatch)
+    seldom = SeldomRead(lambda x: matrix.bellman_operator(x, GAMMA))
+    often = bicgstab(seldom._operator, rhs, None, None, 1e-8, 1000)
+    ours = bicgstab(seldom._operator, rhs, None, None, 1e-8, 1000, seldom)
+    assert max(often.residual, ours.residual) <= 1e-8
+    assert seldom.n_looks < 0.5 * often.n_iterations
+    assert often.n_iterations <= ours.n_iterations <= 1.25 * often.n_iterations + 1
+    # Never beyond what is allowed.
+    assert bicgstab(seldom._operator, rhs, None, None, 1e-14, 7, seldom).n_iterations == 7
+
+
+def test_no_product_is_made_of_what_is_known(monkeypatch):
+    matrix, rhs, _ = random_transition(monkeypatch)
+    products = {th.float32: 0, th.float64: 0}
+
+    def operator(x):
+        products[x.dtype] += 1
+        return matrix.bellman_operator(x, GAMMA)
+
+    plain = bicgstab(operator, rhs, None, None, 1e-6, 1000)
+    assert products == {th.float32: 0, th.float64: 2 * plain.n_iterations + 1}
+    products[th.float64] = 0
+    ours = refined(operator, rhs, None, None, 1e-6, 1000)
+    assert ours.residual <= 1e-6
+    # The residual in float64 at the start and after each of two rounds; in float32 what iterations need.
+    assert products == {th.float32: 2 * ours.n_iterations, th.float64: 3}
 
 
 @pytest.mark.parametrize("n", [1, 40])

@@ -9,6 +9,8 @@ import torch as th
 from sb3_nopg.solvers.solution import LinearMap, Solution, read
 
 _RESTARTS = 3
+# Where numbers are dear to read, so many iterations at the most are made between two looks.
+_MOST_UNSEEN = 16
 # A number that stays on the device, or a plain one.
 Number = float | th.Tensor
 
@@ -39,8 +41,16 @@ class Iteration(Protocol):
         :param residual: b − A x, left as it is
         """
 
-    def step(self) -> list[float]:
-        """:return: norm of the recurrence's residual, and numbers of which one is zero where the method breaks down"""
+    def step(self, n_times: int = 1) -> list[float]:
+        """
+        :param n_times: how many iterations to make before the numbers are read
+        :return: norm of the recurrence's residual, and numbers of which one is zero where the method breaks down
+        """
+        ...
+
+    @property
+    def is_dear_to_read(self) -> bool:
+        """Whether a device stands still while its numbers are read."""
         ...
 
     @property
@@ -70,17 +80,19 @@ def bicgstab(
     :param iteration: for this operator and preconditioner, where it is known how to go through it faster
     """
     iteration = iteration or PlainIteration(operator, preconditioner)
-    value = th.zeros_like(rhs) if initial_guess is None else initial_guess.clone()
-    residual = rhs - operator(value)
+    if initial_guess is None:
+        value, residual = th.zeros_like(rhs), rhs
+    else:
+        value, residual = initial_guess, rhs - operator(initial_guess)
     rhs_norm, residual_norm = read(th.linalg.vector_norm(rhs), th.linalg.vector_norm(residual))
     if not math.isfinite(residual_norm):
-        value, residual, residual_norm = th.zeros_like(rhs), rhs.clone(), rhs_norm
+        value, residual, residual_norm = th.zeros_like(rhs), rhs, rhs_norm
     n_iterations = 0
     for _ in range(1 + _RESTARTS):
         if residual_norm <= tolerance * rhs_norm or n_iterations >= max_iterations:
             break
         budget = max_iterations - n_iterations
-        n_made, value = _run(iteration, value, residual, tolerance * rhs_norm, budget)
+        n_made, value = run(iteration, value, residual, residual_norm, tolerance * rhs_norm, budget)
         n_iterations += n_made
         residual = rhs - operator(value)
         (residual_norm,) = read(th.linalg.vector_norm(residual))
@@ -88,21 +100,39 @@ def bicgstab(
     return Solution(value, relative if math.isfinite(relative) else math.inf, n_iterations, "BiCGSTAB")
 
 
-def _run(
-    iteration: Iteration, value: th.Tensor, residual: th.Tensor, target: float, max_iterations: int
+def run(
+    iteration: Iteration, value: th.Tensor, residual: th.Tensor, norm: float, target: float, max_iterations: int
 ) -> tuple[int, th.Tensor]:
     """
     Iterate until the recurrence's residual norm, which is not to be trusted, is below the target, or the recurrence breaks
-    down: then the caller restarts from the true residual.
+    down: then the caller goes on from the true residual.
 
+    :param iteration: of the system
+    :param value: where to start, left as it is, (n,)
+    :param residual: there, left as it is, (n,)
+    :param norm: of that residual
+    :param target: norm to come below
+    :param max_iterations: after which it ends all the same
     :return: iterations made, and a better value
     """
     iteration.begin(value, residual)
-    for n_made in range(1, max_iterations + 1):
-        norm, *vital = iteration.step()
+    n_made, n_unseen, first_norm = 0, 1, norm
+    while n_made < max_iterations:
+        n_unseen = min(n_unseen, max_iterations - n_made)
+        norm, *vital = iteration.step(n_unseen)
+        n_made += n_unseen
         if not norm > target or 0.0 in vital:
-            return n_made, iteration.value
-    return max_iterations, iteration.value
+            break
+        n_unseen = _until_next_look(n_made, first_norm, norm, target) if iteration.is_dear_to_read else 1
+    return n_made, iteration.value
+
+
+def _until_next_look(n_made: int, first_norm: float, norm: float, target: float) -> int:
+    """Half of the iterations that are left at the pace so far: the norm falls by fits and starts."""
+    if not 0.0 < target < norm < first_norm:
+        return 1
+    n_left = n_made * math.log(norm / target) / math.log(first_norm / norm)
+    return int(min(max(n_left / 2.0, 1.0), _MOST_UNSEEN))
 
 
 class PlainIteration:
@@ -118,10 +148,15 @@ class PlainIteration:
         self._vectors = Vectors(value.clone(), residual.clone(), residual.clone(), residual.clone())
         self._rho = _on_device(th.dot(residual, residual))
 
-    def step(self) -> list[float]:
-        self._rho, *numbers = iterate(self._operator, self._preconditioner, self._vectors, self._rho)
-        # Only at the end of an iteration do numbers come from the device.
+    def step(self, n_times: int = 1) -> list[float]:
+        for _ in range(n_times):
+            self._rho, *numbers = iterate(self._operator, self._preconditioner, self._vectors, self._rho)
+        # Only at the end do numbers come from the device.
         return read(*numbers, self._rho)
+
+    @property
+    def is_dear_to_read(self) -> bool:
+        return self._vectors.value.is_cuda
 
     @property
     def value(self) -> th.Tensor:

@@ -1,5 +1,5 @@
 """
-An iteration recorded on a GPU and played back: forty small steps at the cost of starting one.
+An iteration recorded on a GPU and played back: all its small steps at the cost of starting one.
 
 A CUDA graph repeats the same work in the same memory. So what it reads, the matrix and the preconditioner, must stay where it
 is: a matrix that is refilled in place does, a new preconditioner needs a new recording.
@@ -9,6 +9,7 @@ import logging
 
 import torch as th
 
+from sb3_nopg import fused, fused_bicgstab
 from sb3_nopg.solvers.bicgstab import Iteration, Vectors, iterate
 from sb3_nopg.solvers.solution import LinearMap
 
@@ -28,38 +29,45 @@ class RecordedIteration:
 
     def __init__(self, operator: LinearMap, preconditioner: LinearMap | None, like: th.Tensor):
         self._vectors = Vectors(*(th.zeros_like(like) for _ in range(4)))
-        self._rho = th.zeros((), dtype=like.dtype, device=like.device)
-        self._numbers = th.zeros(4, dtype=like.dtype, device=like.device)
+        self._fused = fused_bicgstab.Numbers(like) if fused.usable(like, 1) else None
+        self._numbers = like.new_zeros(4) if self._fused is None else self._fused.told
         self._graph = th.cuda.CUDAGraph()
-
-        def work() -> None:
-            rho, norm, alpha, omega = map(th.as_tensor, iterate(operator, preconditioner, self._vectors, self._rho))
-            self._rho.copy_(rho)
-            th.stack([norm, alpha, omega, rho], out=self._numbers)
-
         with th.cuda.device_of(like):
             side = th.cuda.Stream()
             side.wait_stream(th.cuda.current_stream())
             with th.cuda.stream(side):
                 for _ in range(_WARM_UPS):
-                    work()
+                    self._work(operator, preconditioner)
             th.cuda.current_stream().wait_stream(side)
             # Whatever other threads do on the GPU at the time is no part of it.
             with th.cuda.graph(self._graph, stream=side, capture_error_mode="thread_local"):
-                work()
+                self._work(operator, preconditioner)
+
+    def _work(self, operator: LinearMap, preconditioner: LinearMap | None) -> None:
+        if self._fused is not None:
+            fused_bicgstab.iterate(operator, preconditioner, self._vectors, self._fused)
+            return
+        rho, *numbers = map(th.as_tensor, iterate(operator, preconditioner, self._vectors, self._numbers[-1]))
+        th.stack([*numbers, rho], out=self._numbers)
 
     def begin(self, value: th.Tensor, residual: th.Tensor) -> None:
         """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""
         self._vectors.value.copy_(value)
         for vector in (self._vectors.residual, self._vectors.shadow, self._vectors.direction):
             vector.copy_(residual)
-        self._rho.copy_(th.dot(residual, residual))
+        self._numbers[-1].copy_(th.dot(residual, residual))
 
-    def step(self) -> list[float]:
+    def step(self, n_times: int = 1) -> list[float]:
         """See :class:`sb3_nopg.solvers.bicgstab.Iteration`."""
         with th.cuda.device_of(self._numbers):
-            self._graph.replay()
+            for _ in range(n_times):
+                self._graph.replay()
         return self._numbers.tolist()
+
+    @property
+    def is_dear_to_read(self) -> bool:
+        """It is a GPU's."""
+        return True
 
     @property
     def value(self) -> th.Tensor:

@@ -2,12 +2,12 @@
 
 import torch as th
 
-from sb3_nopg.solvers.bicgstab import Iteration, bicgstab
+from sb3_nopg.solvers.bicgstab import Iteration, PlainIteration, run
 from sb3_nopg.solvers.solution import LinearMap, Solution, read
 
 # float32 has about seven digits, of which the system's condition takes two or three: more cannot be gained in one round.
 _BEST_GAIN = 1e-4
-_ROUNDS = 4
+_ROUNDS = 8
 
 
 def refined(
@@ -37,16 +37,15 @@ def refined(
     if not norm < rhs_norm:
         # Also where it is not finite.
         value, residual, norm = th.zeros_like(rhs), rhs, rhs_norm
-    n_iterations = 0
+    iteration, zero, n_iterations = iteration or PlainIteration(operator, preconditioner), th.zeros_like(rhs).float(), 0
     for _ in range(_ROUNDS):
         if norm <= tolerance * rhs_norm or n_iterations >= max_iterations:
             break
         # A little more than needed, because rounding takes some of it.
         gain = max(0.9 * tolerance * rhs_norm / norm, _BEST_GAIN)
-        budget = max_iterations - n_iterations
-        correction = bicgstab(operator, (residual / norm).float(), preconditioner, None, gain, budget, iteration)
-        n_iterations += correction.n_iterations
-        better = value + norm * correction.value.to(rhs.dtype)
+        n_made, correction = run(iteration, zero, (residual / norm).float(), 1.0, gain, max_iterations - n_iterations)
+        n_iterations += n_made
+        better = value + norm * correction.to(rhs.dtype)
         better_residual = rhs - operator(better)
         (better_norm,) = read(th.linalg.vector_norm(better_residual))
         if not better_norm < norm:
