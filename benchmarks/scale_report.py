@@ -29,14 +29,15 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
                     result["updates"][device] = {
                         "threads": figures["threads"],
                         "copy_bandwidths": [*earlier["copy_bandwidths"], figures["copy_bandwidth"]],
-                        "rows": [*earlier["rows"], *figures["rows"]],
+                        # Sizes may have been measured with different versions of the code.
+                        "rows": [*earlier["rows"], *({**row, "commit": conditions.get("commit")} for row in figures["rows"])],
                     }
                     result["conditions"].setdefault(f"updates on {device}", []).append(conditions)
             else:
                 result[name] = value
                 result["conditions"][name] = conditions
     for figures in result["updates"].values():
-        figures["rows"].sort(key=lambda row: row["n"])
+        figures["rows"].sort(key=lambda row: (row["n"], row["weights"]))
         figures["exponents"] = exponents(figures["rows"])
     return result
 
@@ -73,8 +74,8 @@ def table(result: dict[str, Any]) -> str:
             + ", ".join(f"{name}: time grows as n^{value:.2f}" for name, value in figures["exponents"].items()),
             "",
             "| n | weights | lists, s | update, ms | processor, ms | policy | weights | solve | gradient | step "
-            "| iterations q, μ | peak, MB | stated, MB | product of copy bandwidth, float64, float32 |",
-            "|" + " --- |" * 14,
+            "| iterations q, μ | peak, MB | stated, MB | product of copy bandwidth, float64, float32 | commit |",
+            "|" + " --- |" * 15,
         ]
         lines += [_line(row) for row in figures["rows"]]
         lines.append("")
@@ -104,7 +105,7 @@ def _line(row: dict[str, Any]) -> str:
         f"| {1e3 * row['update_processor_seconds']:.1f} | {stages} "
         f"| {row['q_iterations']:.1f}, {row['visitation_iterations']:.1f} "
         f"| {peak} | {row['estimated_bytes'] / 1e6:.0f} "
-        f"| {', '.join('–' if share is None else f'{share:.2f}' for share in shares)} |"
+        f"| {', '.join('–' if share is None else f'{share:.2f}' for share in shares)} | {row['commit'] or '–'} |"
     )
 
 
