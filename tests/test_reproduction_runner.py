@@ -32,7 +32,7 @@ from sb3_nopg.reproduction.report import (
     write_numbers,
 )
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
-from sb3_nopg.reproduction.runner import TrialError, Workplace, reproduce, run_trials
+from sb3_nopg.reproduction.runner import NothingToReportError, TrialError, Workplace, reproduce, run_trials
 
 # What trials do. Each leaves a line in a file, so that one can count who ran how often.
 
@@ -304,6 +304,31 @@ def test_what_did_not_fail_is_reported(tmp_path):
     assert "trials failed" not in json.loads((tmp_path / "squares.json").read_text())["conditions"]
 
 
+def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
+    experiment = experiment_of(square, tmp_path)
+    with pytest.raises(NothingToReportError, match="no result of squares"):
+        reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
+    assert not (tmp_path / "squares.md").exists()
+    run_trials(experiment, experiment.trials(False, 2), tmp_path, Workplace())
+    text = reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
+    assert text.startswith("**2 of 4 trials are not there yet")
+    assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1"]
+    assert json.loads((tmp_path / "squares.json").read_text())["conditions"]["trials missing"] == 2
+    assert executions(tmp_path) == [0, 1]
+    # Whole, it is what a run writes, but for the versions: results may come from another machine.
+    table = read_markdown_tables(reproduce(experiment, tmp_path, n_seeds=4))
+    text = reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
+    assert text.startswith("seeds 0 to 3, 0.0 hours of trials; versions not known here.")
+    assert read_markdown_tables(text) == table
+    assert "torch" not in json.loads((tmp_path / "squares.json").read_text())["conditions"]
+    for module in (runner, workers):
+        monkeypatch.setattr(module, "code_version", lambda name: "another")
+    with pytest.raises(NothingToReportError, match="--any-code"):
+        reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
+    assert reproduce(experiment, tmp_path, n_seeds=4, report_only=True, any_code=True) == text
+    assert executions(tmp_path) == [0, 1, 2, 3]
+
+
 def test_results_of_other_code_do_not_stand_in_for_a_failed_trial(tmp_path, monkeypatch):
     (tmp_path / "log.txt.mended").touch()
     reproduce(experiment_of(fails, tmp_path), tmp_path, n_seeds=3)
@@ -425,6 +450,19 @@ def test_the_command_line_runs_all_and_goes_on_after_a_failure(stand_in, tmp_pat
         assert (tmp_path / f"{name}.md").read_text() in done.output
         command = json.loads((tmp_path / f"{name}.json").read_text())["conditions"]["command"]
         assert command == f"nopg reproduce {name} --seeds 3"
+
+
+def test_the_command_line_reports_what_is_there(stand_in, tmp_path):
+    (tmp_path / "log.txt.mended").touch()
+    assert nopg("reproduce", "theory", "--seeds", 2, "-o", tmp_path).exit_code == 0
+    told = nopg("reproduce", "theory", "--seeds", 3, "--report-only", "-o", tmp_path)
+    assert told.exit_code == 0, told.output
+    assert "1 of 3 trials are not there yet" in told.output
+    # It does not ask for the GPU that the results came from.
+    others = nopg("reproduce", "all", "--seeds", 3, "--device", "cuda", "--report-only", "-o", tmp_path)
+    assert others.exit_code == 1
+    assert f"nothing to report of {', '.join(EXPERIMENTS)}" in others.output
+    assert executions(tmp_path) == [0, 1]
 
 
 def test_seeds_are_ten_or_two_if_quick(stand_in, tmp_path):

@@ -16,7 +16,7 @@ from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, Trial, load_experiment
 from sb3_nopg.reproduction.methods import d3rlpy_folder
 from sb3_nopg.reproduction.report import output_name
-from sb3_nopg.reproduction.runner import TrialError, Workplace
+from sb3_nopg.reproduction.runner import NothingToReportError, TrialError, Workplace
 from sb3_nopg.reproduction.runner import reproduce as run_experiment
 
 _ALL, _LIST = "all", "list"
@@ -45,6 +45,9 @@ def reproduce(
     any_code: Annotated[
         bool, typer.Option("--any-code", help="Use results in the folder although the code has changed since.")
     ] = False,
+    report_only: Annotated[
+        bool, typer.Option("--report-only", help="Run nothing: write the report of the results in the folder so far.")
+    ] = False,
 ) -> None:
     """
     Run an experiment of the paper, every seed kept, and write its numbers beside the paper's.
@@ -58,10 +61,10 @@ def reproduce(
     experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
     n_jobs = _n_jobs(jobs, scheduler)
     _check_folder(output)
-    _check_device(device, scheduler)
-    if with_d3rlpy:
+    _check_device(device, used_here=scheduler is None and not report_only)
+    if with_d3rlpy and not report_only:
         _install_d3rlpy()
-    failures = []
+    failures, unknown = [], []
     for experiment in experiments:
         n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
@@ -77,6 +80,7 @@ def reproduce(
                     with_d3rlpy=with_d3rlpy,
                     device=device,
                     any_code=any_code,
+                    report_only=report_only,
                     progress=told,
                     command=command,
                 )
@@ -85,10 +89,16 @@ def reproduce(
             typer.echo(str(error), err=True)
             failures.append(experiment.name)
             continue
+        except NothingToReportError as error:
+            typer.echo(str(error), err=True)
+            unknown.append(experiment.name)
+            continue
         files = output / output_name(experiment.name, quick)
         typer.echo(f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{files}.md, .json, .csv, .png\n")
     if failures:
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
+    if unknown:
+        raise UnsuccessfulError(f"nothing to report of {', '.join(unknown)}")
 
 
 def _n_jobs(jobs: int, scheduler: str | None) -> int:
@@ -105,11 +115,11 @@ def _check_folder(output: pathlib.Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _check_device(device: str, scheduler: str | None) -> None:
+def _check_device(device: str, used_here: bool) -> None:
     if device not in ("cpu", "cuda"):
         raise InputError("--device", f"{device!r} is unknown", "Give cpu or cuda")
     # What a cluster's workers have is theirs to know.
-    if device != "cpu" and scheduler is None and not th.cuda.is_available():
+    if device != "cpu" and used_here and not th.cuda.is_available():
         raise InputError("--device", "torch sees no GPU here", "Leave it out")
 
 

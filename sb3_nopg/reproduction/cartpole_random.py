@@ -25,6 +25,7 @@ _COMPARISON = Comparison(
         "NOPG is told one start, that state; the paper draws 15.",
         *NOTES,
     ),
+    logarithmic_returns=True,
 )
 
 

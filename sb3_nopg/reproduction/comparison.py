@@ -36,6 +36,7 @@ class Comparison:
     :param paper: mean returns that the paper prints, by method and count
     :param notes: what a reader must know, one sentence each
     :param logarithmic: whether the x axis is
+    :param logarithmic_returns: whether the y axis is, for returns that are positive and differ in kind
     """
 
     name: str
@@ -44,6 +45,7 @@ class Comparison:
     paper: Mapping[str, Mapping[int, float]]
     notes: Sequence[str]
     logarithmic: bool = True
+    logarithmic_returns: bool = False
 
     def summarize(self, results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
         """
@@ -144,7 +146,7 @@ class Comparison:
         for (method, paper), style in zip(self.paper.items(), _PAPER_STYLES, strict=False):
             known = [n for n in paper if n in counts]
             panel.plot(known, [paper[n] for n in known], style, color="black", markersize=6, label=f"{method} in the paper")
-        _limit(panel)
+        _limit(panel, self.logarithmic_returns)
         if self.logarithmic:
             panel.set_xscale("log")
         panel.set_xlabel(self.label)
@@ -180,10 +182,14 @@ def _draw_line(panel: Axes, values: dict[Any, list[float]], color: Any, label: s
             panel.plot([n] * len(values[n]), values[n], ".", color=color, markersize=3, alpha=0.5)
 
 
-def _limit(panel: Axes) -> None:
+def _limit(panel: Axes, logarithmic: bool) -> None:
     """To what was measured: intervals of two or three seeds reach far beyond it, and would make everything else flat."""
     values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in panel.lines])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    if logarithmic and low > 0.0:
+        panel.set_yscale("log")
+        panel.set_ylim(low / 1.5, high * 1.5)
+        return
     margin = 0.05 * (high - low) or 1.0
     panel.set_ylim(low - margin, high + margin)
 

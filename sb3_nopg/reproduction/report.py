@@ -106,13 +106,13 @@ def output_name(name: str, quick: bool) -> str:
 def conditions_line(conditions: Mapping[str, Any], packages: Iterable[str]) -> str:
     """
     :param conditions: as in the JSON
-    :param packages: whose versions are told
+    :param packages: whose versions are told, where they are known
     :return: one line of Markdown: command, seeds, hours and versions
     """
     command = f"`{conditions['command']}`, " if conditions["command"] else ""
     seeds = f"seeds 0 to {conditions['seeds'] - 1}" if conditions["seeds"] > 1 else "seed 0"
-    versions = ", ".join(f"{package} {conditions[package]}" for package in packages)
-    line = f"{command}{seeds}, {conditions['hours']} hours of trials; {versions}."
+    versions = ", ".join(f"{package} {conditions[package]}" for package in packages if package in conditions)
+    line = f"{command}{seeds}, {conditions['hours']} hours of trials; {versions or 'versions not known here'}."
     return f"{QUICK_NOTE}. {line}" if conditions["quick"] else line
 
 

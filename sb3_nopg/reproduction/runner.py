@@ -36,6 +36,10 @@ class TrialError(RuntimeError):
         self.records, self.n_trials = records, n_trials
 
 
+class NothingToReportError(RuntimeError):
+    """There is no result to make a report of."""
+
+
 @dataclass(frozen=True)
 class Workplace:
     """
@@ -70,6 +74,7 @@ def reproduce(
     with_d3rlpy: bool = False,
     device: str = "cpu",
     any_code: bool = False,
+    report_only: bool = False,
     progress: Progress | None = None,
     command: str = "",
 ) -> str:
@@ -85,16 +90,20 @@ def reproduce(
     :param with_d3rlpy: also d3rlpy's algorithms, where the experiment compares algorithms
     :param device: that NOPG and value iteration compute on; results of another one are other results
     :param any_code: use results of other versions of the code too
+    :param report_only: run nothing: write what the results that are there give
     :param progress: called with how many trials are done, how many there are, and the one that was done last
     :param command: that a reader can repeat
     :return: the table
     :raises TrialError: where trials failed, after the report of all others was written; the next run tries these again
+    :raises NothingToReportError: where only a report is wanted, and no result is there
     """
     trials = experiment.trials(quick, n_seeds)
     if with_d3rlpy and experiment.d3rlpy_trials is not None:
         trials = [*trials, *experiment.d3rlpy_trials(quick, n_seeds)]
     trials = [on_device(trial, device) for trial in trials]
     told = {"command": command, "quick": quick, "seeds": n_seeds}
+    if report_only:
+        return _report_so_far(experiment, folder, told, trials, any_code)
     try:
         records = run_trials(experiment, trials, folder, workplace or Workplace(), any_code, progress)
     except TrialError as error:
@@ -116,6 +125,30 @@ def _report(
     with replacing(folder / f"{name}.md") as partial:
         partial.write_text(text, encoding="utf-8")
     return text
+
+
+def _report_so_far(
+    experiment: Experiment, folder: pathlib.Path, told: dict[str, Any], trials: list[Trial], any_code: bool
+) -> str:
+    known = _known(experiment, folder, any_code)
+    keys = [trial_key(experiment.name, trial) for trial in trials]
+    records = [known[key] for key in keys if key in known]
+    if not records:
+        others = "" if any_code else " by this code; --any-code takes those of other code"
+        raise NothingToReportError(f"{folder} has no result of {experiment.name}{others}")
+    # Who knows which machine they come from.
+    conditions, n_missing = {**told, **_what_records_tell(records)}, len(trials) - len(records)
+    if n_missing == 0:
+        return _report(experiment, folder, conditions, records)
+    conditions["trials missing"] = n_missing
+    warning = f"**{n_missing} of {len(trials)} trials are not there yet; this is what the others gave.**\n\n"
+    return _report(experiment, folder, conditions, records, warning)
+
+
+def _known(experiment: Experiment, folder: pathlib.Path, any_code: bool) -> dict[str, Record]:
+    """Results that are there, by their trials' keys."""
+    results, code = ResultsFile(folder / f"{experiment.name}.jsonl"), code_version(experiment.run.__module__)
+    return {record.key: record for record in results.read() if any_code or record.code == code}
 
 
 def _report_what_is_left(experiment: Experiment, folder: pathlib.Path, told: dict[str, Any], error: TrialError) -> str | None:
@@ -155,8 +188,7 @@ def run_trials(
     if len(set(keys)) < len(keys):
         twice = trials[keys.index(Counter(keys).most_common(1)[0][0])]
         raise InputError("trials", f"{twice} is there twice", f"Trials of {experiment.name} must differ")
-    results, code = ResultsFile(folder / f"{experiment.name}.jsonl"), code_version(experiment.run.__module__)
-    known = {record.key: record for record in results.read() if any_code or record.code == code}
+    results, known = ResultsFile(folder / f"{experiment.name}.jsonl"), _known(experiment, folder, any_code)
     waiting = [number for number, key in enumerate(keys) if key not in known]
     n_done, failures = len(trials) - len(waiting), dict[int, str]()
     if progress is not None:
@@ -190,13 +222,19 @@ def _keep(results: ResultsFile, key: str, trial: Trial, outcome: Outcome) -> str
 
 def conditions_of(records: list[Record]) -> dict[str, Any]:
     """
-    :param records: all results
+    :param records: all results, of which the last ones at least were made here
     :return: what a reader needs to know to do it again
     """
     return {
-        "hours": round(sum(record.seconds for record in records) / 3600.0, 3),
-        "trials by code version": dict(Counter(record.code for record in records)),
+        **_what_records_tell(records),
         "python": platform.python_version(),
         **{package: version(package) for package in _VERSIONS},
         "cpu_count": os.cpu_count(),
+    }
+
+
+def _what_records_tell(records: list[Record]) -> dict[str, Any]:
+    return {
+        "hours": round(sum(record.seconds for record in records) / 3600.0, 3),
+        "trials by code version": dict(Counter(record.code for record in records)),
     }
