@@ -6,6 +6,7 @@ Bring the parts that ``scale.py`` measured together: results/scale.json, a table
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
             if name == "updates":
                 for place, figures in value.items():
                     device = place if place == "cuda" else f"{place}, {figures['threads']} thread(s)"
-                    # Sizes measured one after the other make one table.
+                    # Sizes measured one after the other make one table, in which a later part takes the place of an earlier.
                     earlier = result["updates"].get(device, {"rows": [], "copy_bandwidths": []})
                     result["updates"][device] = {
                         "threads": figures["threads"],
                         "copy_bandwidths": [*earlier["copy_bandwidths"], figures["copy_bandwidth"]],
-                        # Sizes may have been measured with different versions of the code.
-                        "rows": [*earlier["rows"], *({**row, "commit": conditions.get("commit")} for row in figures["rows"])],
+                        "rows": _newest(
+                            [*earlier["rows"], *({**row, "commit": conditions.get("commit")} for row in figures["rows"])]
+                        ),
                     }
                     result["conditions"].setdefault(f"updates on {device}", []).append(conditions)
             else:
@@ -42,9 +44,20 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
+def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last of those that measure the same."""
+    kinds = ("n", "weights", "pessimism", "precision")
+    return list({tuple(row.get(kind) for kind in kinds): row for row in rows}.values())
+
+
 def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Of the growth of an update's seconds with n, from 3000 transitions on, where constant costs hardly count any more."""
+    """
+    Of the growth of an update's seconds with n, from 3000 transitions on, where constant costs hardly count any more; of rows
+    measured with one version of the code, that of most of them.
+    """
     fitted = {}
+    commit, _ = Counter(row.get("commit") for row in rows).most_common(1)[0]
+    rows = [row for row in rows if row.get("commit") == commit]
     for weights in ("local_constant", "local_linear"):
         points = [(row["n"], seconds(row)) for row in plain(rows, weights) if row["n"] >= 3_000]
         if len(points) > 1:

@@ -140,7 +140,7 @@ def prepare_problem(
         gamma=gamma,
         n_next_state_samples=n_next_state_samples,
         transition=_lay_out(columns, rewards, processes),
-        coarse_model=CoarseModel(next_observations / support.state_bandwidth),
+        coarse_model=CoarseModel(next_observations / support.state_bandwidth, processes.several),
         worst_value=_worst_value(rewards, terminals, gamma) if support.pessimism > 0.0 else 0.0,
         n_initial_states=len(initial_states),
         processes=processes,

@@ -306,27 +306,36 @@ def test_what_did_not_fail_is_reported(tmp_path):
 
 def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
     experiment = experiment_of(square, tmp_path)
-    with pytest.raises(NothingToReportError, match="no result of squares"):
+    with pytest.raises(NothingToReportError, match=r"nothing to report of squares$"):
         reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
     assert not (tmp_path / "squares.md").exists()
     run_trials(experiment, experiment.trials(False, 2), tmp_path, Workplace())
     text = reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
     assert text.startswith("**2 of 4 trials are not there yet")
+    # They may come from another machine.
+    assert "versions not known here" in text
     assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1"]
     assert json.loads((tmp_path / "squares.json").read_text())["conditions"]["trials missing"] == 2
     assert executions(tmp_path) == [0, 1]
-    # Whole, it is what a run writes, but for the versions: results may come from another machine.
-    table = read_markdown_tables(reproduce(experiment, tmp_path, n_seeds=4))
-    text = reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
-    assert text.startswith("seeds 0 to 3, 0.0 hours of trials; versions not known here.")
-    assert read_markdown_tables(text) == table
-    assert "torch" not in json.loads((tmp_path / "squares.json").read_text())["conditions"]
+    # Whole, it is what a run wrote.
+    whole = reproduce(experiment, tmp_path, n_seeds=4)
+    assert reproduce(experiment, tmp_path, n_seeds=4, report_only=True) == whole
     for module in (runner, workers):
         monkeypatch.setattr(module, "code_version", lambda name: "another")
-    with pytest.raises(NothingToReportError, match="--any-code"):
+    with pytest.raises(NothingToReportError, match="of 4 results none is of these seeds, this device and this code"):
         reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
-    assert reproduce(experiment, tmp_path, n_seeds=4, report_only=True, any_code=True) == text
+    assert reproduce(experiment, tmp_path, n_seeds=4, report_only=True, any_code=True) == whole
     assert executions(tmp_path) == [0, 1, 2, 3]
+
+
+def test_what_is_there_may_be_too_little_for_a_table(tmp_path):
+    def wants_number_one(results, folder, quick):
+        return str({trial["number"]: result for trial, result in results}[1])
+
+    experiment = dataclasses.replace(experiment_of(square, tmp_path), summarize=wants_number_one)
+    run_trials(experiment, experiment.trials(False, 1), tmp_path, Workplace())
+    with pytest.raises(NothingToReportError, match=r"1 results of squares are too few for a table \(KeyError: 1\)"):
+        reproduce(experiment, tmp_path, n_seeds=2, report_only=True)
 
 
 def test_results_of_other_code_do_not_stand_in_for_a_failed_trial(tmp_path, monkeypatch):
@@ -458,11 +467,27 @@ def test_the_command_line_reports_what_is_there(stand_in, tmp_path):
     told = nopg("reproduce", "theory", "--seeds", 3, "--report-only", "-o", tmp_path)
     assert told.exit_code == 0, told.output
     assert "1 of 3 trials are not there yet" in told.output
-    # It does not ask for the GPU that the results came from.
-    others = nopg("reproduce", "all", "--seeds", 3, "--device", "cuda", "--report-only", "-o", tmp_path)
-    assert others.exit_code == 1
-    assert f"nothing to report of {', '.join(EXPERIMENTS)}" in others.output
+    # All that there are, although others are missing.
+    (tmp_path / "theory.md").unlink()
+    every = nopg("reproduce", "all", "--seeds", 3, "--report-only", "-o", tmp_path)
+    assert every.exit_code == 1
+    assert f"nothing to report of {', '.join(name for name in EXPERIMENTS if name != 'theory')}" in every.output
+    assert (tmp_path / "theory.md").exists()
     assert executions(tmp_path) == [0, 1]
+
+
+def test_a_report_of_what_a_gpu_computed_needs_none(stand_in, tmp_path):
+    monkeypatch, command = stand_in
+    (tmp_path / "log.txt.mended").touch()
+    monkeypatch.setattr(command.th.cuda, "is_available", lambda: True)
+    assert nopg("reproduce", "theory", "--seeds", 2, "--device", "cuda", "-o", tmp_path).exit_code == 0
+    monkeypatch.setattr(command.th.cuda, "is_available", lambda: False)
+    told = nopg("reproduce", "theory", "--seeds", 2, "--device", "cuda", "--report-only", "-o", tmp_path)
+    assert told.exit_code == 0, told.output
+    # Those of the processor are other results.
+    other = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "-o", tmp_path)
+    assert other.exit_code == 1
+    assert "of 2 results none is of these seeds, this device and this code" in " ".join(other.output.split())
 
 
 def test_seeds_are_ten_or_two_if_quick(stand_in, tmp_path):
@@ -491,6 +516,7 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
         (["pendulum-grid", "--device", "abacus"], "--device: 'abacus' is unknown"),
         (["pendulum-grid", "--jobs", 2, "--scheduler", "tcp://127.0.0.1:1"], "--jobs: given with --scheduler"),
         (["pendulum-grid", "-o", __file__], "is a file"),
+        (["pendulum-grid", "--report-only", "-o", "nowhere"], "nowhere is not there"),
         (["pendulum-grid", "--seeds", 0], "--seeds"),
     ],
 )

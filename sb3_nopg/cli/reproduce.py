@@ -60,7 +60,7 @@ def reproduce(
         return
     experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
     n_jobs = _n_jobs(jobs, scheduler)
-    _check_folder(output)
+    _check_folder(output, report_only)
     _check_device(device, used_here=scheduler is None and not report_only)
     if with_d3rlpy and not report_only:
         _install_d3rlpy()
@@ -109,9 +109,11 @@ def _n_jobs(jobs: int, scheduler: str | None) -> int:
     return (os.cpu_count() or 1) if jobs == -1 else jobs
 
 
-def _check_folder(output: pathlib.Path) -> None:
+def _check_folder(output: pathlib.Path, report_only: bool) -> None:
     if output.exists() and not output.is_dir():
         raise InputError("--output", f"{output} is a file", "Give a folder")
+    if report_only and not output.exists():
+        raise InputError("--output", f"{output} is not there", "Give the folder with the results")
     output.mkdir(parents=True, exist_ok=True)
 
 

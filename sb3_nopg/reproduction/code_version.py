@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 # Packages whose code counts. Versions of all others are written beside the results.
 _OURS = ("sb3_nopg", "nopg_envs")
@@ -69,4 +70,14 @@ def _meaning(tree: ast.Module) -> str:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
                 node.body = node.body[1:]
-    return ast.dump(tree)
+    return _written(tree)
+
+
+def _written(part: Any) -> str:
+    """The same in every version of Python: what is empty is left out, since new versions have new fields that mostly are."""
+    if isinstance(part, ast.AST):
+        fields = [(name, value) for name, value in ast.iter_fields(part) if value is not None and value != []]
+        return f"{type(part).__name__}({', '.join(f'{name}={_written(value)}' for name, value in fields)})"
+    if isinstance(part, list):
+        return f"[{', '.join(map(_written, part))}]"
+    return repr(part)

@@ -1,5 +1,6 @@
 """Run an experiment's trials wherever there are machines, keep every result as it comes, and write the report."""
 
+import json
 import os
 import pathlib
 import platform
@@ -134,15 +135,34 @@ def _report_so_far(
     keys = [trial_key(experiment.name, trial) for trial in trials]
     records = [known[key] for key in keys if key in known]
     if not records:
-        others = "" if any_code else " by this code; --any-code takes those of other code"
-        raise NothingToReportError(f"{folder} has no result of {experiment.name}{others}")
-    # Who knows which machine they come from.
+        n_others = len(_known(experiment, folder, any_code=True))
+        others = f": of {n_others} results none is of these seeds, this device and this code" if n_others else ""
+        raise NothingToReportError(f"{folder} has nothing to report of {experiment.name}{others}")
     conditions, n_missing = {**told, **_what_records_tell(records)}, len(trials) - len(records)
-    if n_missing == 0:
-        return _report(experiment, folder, conditions, records)
-    conditions["trials missing"] = n_missing
-    warning = f"**{n_missing} of {len(trials)} trials are not there yet; this is what the others gave.**\n\n"
-    return _report(experiment, folder, conditions, records, warning)
+    conditions.update(_versions_told_before(folder, output_name(experiment.name, told["quick"]), conditions))
+    warning = ""
+    if n_missing:
+        conditions["trials missing"] = n_missing
+        warning = f"**{n_missing} of {len(trials)} trials are not there yet; this is what the others gave.**\n\n"
+    try:
+        return _report(experiment, folder, conditions, records, warning)
+    except Exception as unable:
+        # A table may want a result that is not there yet.
+        reason = f"{type(unable).__name__}: {unable}"
+        raise NothingToReportError(
+            f"{len(records)} results of {experiment.name} are too few for a table ({reason})"
+        ) from unable
+
+
+def _versions_told_before(folder: pathlib.Path, name: str, conditions: dict[str, Any]) -> dict[str, Any]:
+    """Versions that the results were made with, if a report of the same results knew them: they may be another machine's."""
+    try:
+        before = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["conditions"]
+    except (OSError, ValueError, KeyError):
+        return {}
+    if any(before.get(fact) != conditions[fact] for fact in ("hours", "trials by code version")):
+        return {}
+    return {fact: before[fact] for fact in ("python", *_VERSIONS, "cpu_count") if fact in before}
 
 
 def _known(experiment: Experiment, folder: pathlib.Path, any_code: bool) -> dict[str, Record]:

@@ -44,7 +44,7 @@ class Iteration(Protocol):
     def step(self, n_times: int = 1) -> list[float]:
         """
         :param n_times: how many iterations to make before the numbers are read
-        :return: norm of the recurrence's residual, and numbers of which one is zero where the method breaks down
+        :return: norm of the recurrence's residual after the last, and numbers of which one is zero where that one broke down
         """
         ...
 
@@ -78,6 +78,7 @@ def bicgstab(
     :param tolerance: on ‖b − A x‖ / ‖b‖
     :param max_iterations: over all restarts
     :param iteration: for this operator and preconditioner, where it is known how to go through it faster
+    :return: the guess itself where nothing had to be done
     """
     iteration = iteration or PlainIteration(operator, preconditioner)
     if initial_guess is None:

@@ -44,10 +44,11 @@ _TRIAL_SHARE, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS = 0.6, 1e-4, 300
 class CoarseModel:
     """
     :param next_states: s' of each transition, divided by the state bandwidth, (n, d_s)
+    :param shared: whether several processes must get the same numbers: then no kernels are used that one of them may lack
     """
 
-    def __init__(self, next_states: th.Tensor):
-        self._device = next_states.device
+    def __init__(self, next_states: th.Tensor, shared: bool = False):
+        self._device, self._shared = next_states.device, shared
         n = len(next_states)
         self._kind = "cpu" if self._device.type == "cpu" else "gpu"
         n_cells = max(1, min(n // 4, _MAX_DENSE_CELLS["cpu"]), min(n // 8, _MAX_CELLS[self._kind]))
@@ -79,11 +80,11 @@ class CoarseModel:
         if self._inverse is not None:
             return
         if self._n_cells <= _MAX_DENSE_CELLS[self._kind]:
-            self._inverse = _DenseInverse.of(transition.aggregate(self._cell, self._n_cells), self._size, gamma)
+            self._inverse = self._invert(transition.aggregate(self._cell, self._n_cells), gamma)
         else:
             coarse = self._sparse_aggregate(transition)
             if _fills_up(coarse):
-                self._inverse = _DenseInverse.of(th.from_numpy(coarse.toarray()).to(self._size), self._size, gamma)
+                self._inverse = self._invert(th.from_numpy(coarse.toarray()).to(self._size), gamma)
             else:
                 self._inverse = _SparseFactors(coarse, self._size, gamma)
         self._age = 0
@@ -94,6 +95,15 @@ class CoarseModel:
         if self._n_builds % _BUILDS_BETWEEN_TRIALS == 0:
             self.pays = bool(rhs.any()) and self._wins(operator, rhs)
         self._n_builds += 1
+
+    def _invert(self, sums: th.Tensor, gamma: float) -> "_DenseInverse":
+        """
+        :param sums: Rᵀ P̂ R, (c, c)
+        :param gamma: discount
+        """
+        identity = th.eye(len(sums), dtype=sums.dtype, device=sums.device)
+        inverse = th.linalg.inv(identity - gamma * sums / self._size[:, None])
+        return _DenseInverse((inverse - identity) / self._size, self._shared)
 
     def _wins(self, operator: LinearMap, rhs: th.Tensor) -> bool:
         without = bicgstab(operator, rhs, None, None, _TRIAL_TOLERANCE, _TRIAL_ITERATIONS)
@@ -141,7 +151,7 @@ class CoarseModel:
         if state["kind"] is None:
             self._inverse = None
         elif state["kind"] == _DenseInverse.__name__:
-            self._inverse = _DenseInverse(state["matrix"]["correction"].to(self._device))
+            self._inverse = _DenseInverse(state["matrix"]["correction"].to(self._device), self._shared)
         else:
             self._inverse = _SparseFactors.restored(state["matrix"], self._size, gamma)
 
@@ -165,11 +175,11 @@ class CoarseModel:
         if not x.is_cuda:
             return x.new_zeros(self._n_cells).index_add_(0, self._cell, x)
         # On a GPU threads would wait for each other to add to the same few cells.
-        sums = fused.sum_members if fused.usable(x, self._members.shape[1]) else sum_members
+        sums = fused.sum_members if not self._shared and fused.usable(x, self._members.shape[1]) else sum_members
         return sums(x, self._members, self._is_member)
 
     def _add_by_cell(self, x: th.Tensor, correction: th.Tensor) -> th.Tensor:
-        if fused.usable(x, 1):
+        if not self._shared and fused.usable(x, 1):
             return fused.add_by_cell(x, correction, self._narrow_cell)
         return correction.index_select(0, self._cell).add_(x)
 
@@ -177,24 +187,15 @@ class CoarseModel:
 class _DenseInverse:
     """
     :param correction: ((I − γ W P̂ R)⁻¹ − I) S⁻¹, where S⁻¹ makes averages W of sums Rᵀ, (c, c)
+    :param shared: as of :class:`CoarseModel`
     """
 
-    def __init__(self, correction: th.Tensor):
-        self._correction = correction
+    def __init__(self, correction: th.Tensor, shared: bool):
+        self._correction, self._shared = correction, shared
         self._by_dtype = {correction.dtype: correction, th.float32: correction.float()}
         if correction.is_cuda:
-            # Three digits are enough for a preconditioner, and half as much to read.
+            # Two or three digits are enough for a preconditioner, and half as much to read.
             self._rough, self._rough_transposed = correction.bfloat16().contiguous(), correction.T.bfloat16().contiguous()
-
-    @classmethod
-    def of(cls, sums: th.Tensor, size: th.Tensor, gamma: float) -> "_DenseInverse":
-        """
-        :param sums: Rᵀ P̂ R, (c, c)
-        :param size: samples of each cell, (c,)
-        :param gamma: discount
-        """
-        identity = th.eye(len(sums), dtype=sums.dtype, device=sums.device)
-        return cls((th.linalg.inv(identity - gamma * sums / size[:, None]) - identity) / size)
 
     def matrix(self) -> dict[str, th.Tensor]:
         return {"correction": self._correction}
@@ -213,9 +214,8 @@ class _DenseInverse:
             return fused.multiply(self._rough_transposed, sums)
         return th.mv(self._by_dtype[sums.dtype].T, sums)
 
-    @staticmethod
-    def _roughly(sums: th.Tensor) -> bool:
-        return sums.dtype == th.float32 and fused.usable(sums, 1)
+    def _roughly(self, sums: th.Tensor) -> bool:
+        return not self._shared and sums.dtype == th.float32 and fused.usable(sums, 1)
 
 
 class _SparseFactors:

@@ -31,8 +31,10 @@ def refined(
     :param iteration: a faster way through one in float32
     :return: the best value that was found, whether or not it reaches the tolerance
     """
-    value = th.zeros_like(rhs) if initial_guess is None else initial_guess
-    residual = rhs - operator(value)
+    if initial_guess is None:
+        value, residual = th.zeros_like(rhs), rhs
+    else:
+        value, residual = initial_guess, rhs - operator(initial_guess)
     rhs_norm, norm = read(th.linalg.vector_norm(rhs), th.linalg.vector_norm(residual))
     if not norm < rhs_norm:
         # Also where it is not finite.
