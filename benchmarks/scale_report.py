@@ -46,8 +46,7 @@ def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The last of those that measure the same."""
-    kinds = ("n", "weights", "pessimism", "precision")
-    return list({tuple(row.get(kind) for kind in kinds): row for row in rows}.values())
+    return list({(row["n"], row["weights"], row["pessimism"], row.get("precision", "float64")): row for row in rows}.values())
 
 
 def exponents(rows: list[dict[str, Any]]) -> dict[str, float]:

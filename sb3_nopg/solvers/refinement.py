@@ -7,6 +7,7 @@ from sb3_nopg.solvers.solution import LinearMap, Solution, read
 
 # float32 has about seven digits, of which the system's condition takes two or three: more cannot be gained in one round.
 _BEST_GAIN = 1e-4
+# Each goes on from the true residual, so that it is a restart too where float32 has broken down.
 _ROUNDS = 8
 
 
