@@ -13,6 +13,7 @@ from oracles import OracleProblem
 from sb3_nopg.bellman import BellmanSolution, WarmStart, solve_bellman
 from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.support import Support
+from stalls import pytest_runtest_protocol, pytest_terminal_summary  # noqa: F401 (hooks)
 
 th.set_num_threads(1)
 

@@ -9,12 +9,11 @@ with the wrong sign and a stop that is not where homing expects it are in ``test
 
 A voltage must be gone after the time that noticing takes by its nature (a read timeout, the time after which an encoder counts
 as frozen, a watchdog), plus one control period, plus ``LOAD_S`` for a computer that does other things at the same time. A test
-that fails while the computer as a whole stood still is repeated: what it measured was something else.
+that fails while the computer as a whole stood still is repeated (``stalls.py``).
 """
 
 import contextlib
 import errno
-import functools
 import math
 import os
 import re
@@ -22,12 +21,10 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,8 +56,6 @@ pytest.importorskip("serial")
 if sys.platform == "win32":
     pytest.skip("pseudo-terminals and kill -9", allow_module_level=True)
 
-import tty
-
 from nopg_robot.virtual_rig.serial_board import VirtualSerialBoard
 
 pytestmark = pytest.mark.real_time
@@ -68,8 +63,6 @@ pytestmark = pytest.mark.real_time
 CONTROL_PERIOD_S = 0.02
 # Stated allowance for a loaded computer.
 LOAD_S = 0.1
-# A computer that stood still for longer proves nothing, at most so many times in a row.
-STALL_S, MOST_ATTEMPTS = 0.02, 6
 # Where a test is about them ...
 READ_TIMEOUT_S = 0.25
 WATCHDOG_S = 0.5
@@ -82,56 +75,6 @@ PAUSE_S = 0.12
 BEFORE_S, LONGEST_S = 0.25, 1.6
 
 ALL = ("simulated", "quarc", "serial", "hil")
-
-
-class StallWatch:
-    """
-    Sees for how long this process was not let run, or a byte took through a pseudo-terminal: a thread of the system carries
-    it, and on a loaded computer that one waits as well.
-    """
-
-    def __init__(self) -> None:
-        self.worst_s = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._ends = os.openpty()
-        tty.setraw(self._ends[1])
-
-    def __enter__(self) -> "StallWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._over.set()
-        self._thread.join()
-        for end in self._ends:
-            os.close(end)
-
-    def _watch(self) -> None:
-        while not self._over.is_set():
-            asleep_s = time.perf_counter()
-            time.sleep(0.005)
-            os.write(self._ends[0], b"?")
-            os.read(self._ends[1], 1)
-            self.worst_s = max(self.worst_s, time.perf_counter() - asleep_s - 0.005)
-
-
-def repeated_if_stalled(test: Callable[..., None]) -> Callable[..., None]:
-    """For tests whose assertions are about times."""
-
-    @functools.wraps(test)
-    def repeated(*arguments: Any, tmp_path: Path, **others: Any) -> None:
-        for attempt in range(1, MOST_ATTEMPTS + 1):
-            folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            with StallWatch() as watch:
-                try:
-                    return test(*arguments, tmp_path=folder, **others)
-                except AssertionError:
-                    if watch.worst_s < STALL_S or attempt == MOST_ATTEMPTS:
-                        raise
-        return None
-
-    return repeated
 
 
 class WatchedCart(SimulatedCart):
@@ -311,7 +254,6 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("name", "plant"), [(name, plant) for name, fault in FAULTS.items() for plant in fault.plants])
-@repeated_if_stalled
 def test_a_fault_cuts_the_motor(name, plant, tmp_path):
     fault = FAULTS[name]
     with bench(plant, read_timeout_s=READ_TIMEOUT_S, watchdog_s=WATCHDOG_S, limits=fault.limits) as rig:
@@ -356,7 +298,6 @@ ANSWERS: dict[str, tuple[Callable[[np.ndarray], Any], str, str]] = {
 
 @pytest.mark.parametrize("plant", ALL)
 @pytest.mark.parametrize("name", ANSWERS)
-@repeated_if_stalled
 def test_a_policy_that_fails(name, plant, tmp_path):
     answer, reason, message = ANSWERS[name]
     # Of the guard beside the loop, which cuts at the latest after this time; much less than the policy sleeps.
@@ -380,7 +321,6 @@ def test_a_policy_that_fails(name, plant, tmp_path):
 
 
 @pytest.mark.parametrize("plant", ALL)
-@repeated_if_stalled
 def test_an_answer_that_comes_too_late_moves_nothing(plant, tmp_path):
     """Without voltage nothing needs to be cut while a policy thinks, but what it says then is about a state long gone."""
     steady = shuttle(2.0)
@@ -402,7 +342,6 @@ def test_an_answer_that_comes_too_late_moves_nothing(plant, tmp_path):
 
 
 @pytest.mark.parametrize("plant", ALL)
-@repeated_if_stalled
 def test_a_full_disk(plant, tmp_path, monkeypatch):
     def full(stream: Any, content: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -439,7 +378,6 @@ SURVIVED: dict[str, tuple[tuple[str, ...], Callable[[Bench], Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "plant"), [(name, plant) for name, (plants, _) in SURVIVED.items() for plant in plants])
-@repeated_if_stalled
 def test_what_a_run_survives(name, plant, tmp_path):
     _, strike = SURVIVED[name]
     # A question whose answer is lost is asked again after half of it; bytes one at a time take their time.
@@ -455,7 +393,6 @@ def test_what_a_run_survives(name, plant, tmp_path):
 
 
 @pytest.mark.parametrize("plant", ALL)
-@repeated_if_stalled
 def test_after_a_pause_nothing_old_is_read(plant, tmp_path):
     """Sixty samples wait, and the newest counts. That the cart went on meanwhile is no jump."""
     steady, paused_s = shuttle(2.0), []
@@ -483,7 +420,6 @@ def test_after_a_pause_nothing_old_is_read(plant, tmp_path):
 
 
 @pytest.mark.parametrize("plant", ["simulated", "serial", "hil"])
-@repeated_if_stalled
 def test_counters_of_16_bits_wrap_around(plant, tmp_path):
     cart = WatchedCart()
     # 7 mm before the counter's end.
@@ -496,7 +432,6 @@ def test_counters_of_16_bits_wrap_around(plant, tmp_path):
 
 
 @pytest.mark.parametrize("plant", ["serial", "hil"])
-@repeated_if_stalled
 def test_a_loop_that_stops_with_its_guard_is_cut_by_the_hardware(plant, tmp_path):
     """As when the whole process hangs: the policy never returns in time, and nobody watches it."""
     steady, asked_s = shuttle(2.0), []
@@ -539,7 +474,6 @@ with StopRequest() as stop, FlightRecorder(sys.argv[2], describe(file)) as recor
 
 
 @pytest.mark.parametrize("plant", ["quarc", "serial"])
-@repeated_if_stalled
 def test_kill_9(plant, tmp_path):
     with bench(plant, watchdog_s=WATCHDOG_S) as rig:
         (tmp_path / "rig.yaml").write_text(rig.file.to_yaml(), encoding="utf-8")
@@ -706,7 +640,6 @@ class Reader:
 
 
 @pytest.mark.parametrize("plant", ["quarc", "serial"])
-@repeated_if_stalled
 def test_the_whole_sequence_in_real_time(plant, tmp_path):
     """Connect to run, over the wire, with a policy that balances; quick phases, for a cart that may be pushed harder."""
     quick = {
