@@ -137,7 +137,7 @@ def measure(n: int, device: str, bandwidth: float, **arguments: Any) -> dict[str
         iterations.append(staged_update(model, problem, stages))
     # Solves take fewer iterations as training goes on, and now and then a coarse model is built: many updates tell what one
     # costs in a run.
-    n_timed = 100 if device == "cuda" and n <= 1_000_000 else n_updates
+    n_timed = 100 if n <= (1_000_000 if device == "cuda" else 100_000) else n_updates
     processor_start = time.process_time()
     seconds = seconds_of(lambda: model.train(n_timed), device) / n_timed
     processor_seconds = (time.process_time() - processor_start) / n_timed
