@@ -60,7 +60,7 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
     labels = episode_labels(data)
     if labels is None or len(np.unique(labels)) < _N_PARTS:
         return None
-    rows = _rows_with_a_past(data, labels)
+    rows = rows_with_a_past(data, labels, _MAX_LAG)
     states, actions = data.observations.astype(np.float64), data.actions.astype(np.float64)
     n_features = 1 + states.shape[1] + (1 + _MAX_LAG) * actions.shape[1]
     if len(rows) < _ROWS_A_FEATURE * n_features:
@@ -88,12 +88,17 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
     return ActionLag(max(telling, default=0), tuple(unexplained))
 
 
-def _rows_with_a_past(data: TransitionDataset, labels: np.ndarray) -> np.ndarray:
-    """Transitions whose predecessors are the rows before them."""
+def rows_with_a_past(data: TransitionDataset, labels: np.ndarray, n_earlier: int) -> np.ndarray:
+    """
+    :param data: recorded transitions
+    :param labels: episode of each, (n,)
+    :param n_earlier: predecessors that are asked for
+    :return: transitions whose predecessors are the rows before them
+    """
     follows = (labels[1:] == labels[:-1]) & (data.observations[1:] == data.next_observations[:-1]).all(axis=1)
     rows = np.arange(len(data))
     first = np.maximum.accumulate(np.where(np.concatenate([[False], follows]), 0, rows))
-    return rows[rows - first >= _MAX_LAG]
+    return rows[rows - first >= n_earlier]
 
 
 def _predictability(states: np.ndarray, actions: np.ndarray) -> float:

@@ -1,6 +1,7 @@
 """The data that a model learns from: attached, held out in part, and turned into a Bellman equation when it is needed."""
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -235,6 +236,31 @@ class LearnsFromData(ResumableAlgorithm):
         if self._held_out_problem is None and self.held_out_data is not None:
             self._held_out_problem = self.problem_on(self.held_out_data)
         return self._held_out_problem
+
+    @property
+    def start_states(self) -> np.ndarray:
+        """Where the task starts, (n₀, d_s)."""
+        self.prepared_problem()
+        assert self._start_states is not None
+        return self._start_states
+
+    def narrow_bandwidths(self, factor: np.ndarray) -> None:
+        """
+        :param factor: of each state dimension's bandwidth, (d_s,)
+        """
+        assert self.bandwidths is not None
+        self.set_bandwidths(
+            replace(self.bandwidths, state=self.bandwidths.state * factor), np.asarray(self.state_bandwidth_factor) * factor
+        )
+
+    def set_bandwidths(self, bandwidths: Bandwidths, state_bandwidth_factor: float | list[float] | np.ndarray) -> None:
+        """
+        :param bandwidths: to go on with, in place of those chosen before
+        :param state_bandwidth_factor: that leads to them, for data that are attached later
+        """
+        self.bandwidths, self.state_bandwidth_factor = bandwidths, state_bandwidth_factor
+        self._problem, self._held_out_problem = None, None
+        self.forget_solutions()
 
     def forget_solutions(self) -> None:
         """Start the next solve from nothing, for a policy unlike the last one."""

@@ -30,7 +30,7 @@ from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 2
+_FORMAT = 3
 
 SelfResumable = TypeVar("SelfResumable", bound="ResumableAlgorithm")
 
@@ -46,6 +46,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         _start_states: np.ndarray | None
         _best: BestSoFar | None
         _best_before: BestSoFar | None
+        _untrained: dict[str, Any] | None
 
         @property
         def transition_gamma(self) -> float: ...
@@ -130,6 +131,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             "coarse_model": problem.coarse_model.state(),
             "held_out_coarse_model": None if held_out is None else held_out.coarse_model.state(),
             "best": None if self._best is None else self._best.state(),
+            "untrained": self._untrained,
             "generators": _generator_states(),
         }
 
@@ -148,6 +150,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             held_out.coarse_model.restore(state["held_out_coarse_model"], self.transition_gamma)
         if state["best"] is not None:
             self._best_before = BestSoFar.restored(state["best"])
+        self._untrained = state["untrained"]
         for value in state["q_history"]:
             self._warm_start.q_history.add(value)
         for value in state["visitation_history"]:

@@ -30,6 +30,7 @@ def check_settings(settings: Any) -> None:
         _check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0 + 1e-12)
     for name in ("n_action_samples", "n_next_state_samples", "keep_largest", "resample_interval"):
         _check_count(name, getattr(settings, name), optional=name in ("keep_largest", "resample_interval"))
+    _check_count("n_attempts", settings.n_attempts, optional=False)
     for name in ("patience", "query_batch_size"):
         _check_count(name, getattr(settings, name), optional=True)
     _check_keeping(settings)

@@ -50,13 +50,20 @@ def choose_pessimism(dataset: TransitionDataset, gamma: float) -> float:
     Where episodes have ended badly, unknown states may hide another such end, and it pays to stay where the data is. Where
     none ever has, or the end is the goal, pessimism would only keep a policy from going where it must.
 
-    An end is bad where it earns less than going on would, as far as the mean reward tells.
+    :param dataset: single transitions
+    :param gamma: discount
+    """
+    return PESSIMISM_WITH_BAD_ENDS if has_bad_ends(dataset, gamma) else PESSIMISM
+
+
+def has_bad_ends(dataset: TransitionDataset, gamma: float) -> bool:
+    """
+    Whether the task has ended, and that was worse than going on would have been, as far as the mean reward tells.
 
     :param dataset: single transitions
     :param gamma: discount
     """
     ends, rewards = dataset.terminals, dataset.rewards.astype(np.float64)
     if not ends.any() or ends.all():
-        return PESSIMISM
-    going_on = float(rewards[~ends].mean()) / (1.0 - gamma)
-    return PESSIMISM_WITH_BAD_ENDS if float(rewards[ends].mean()) < going_on else PESSIMISM
+        return False
+    return float(rewards[ends].mean()) < float(rewards[~ends].mean()) / (1.0 - gamma)

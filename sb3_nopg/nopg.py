@@ -20,6 +20,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 
 from sb3_nopg.arrays import regular_array
 from sb3_nopg.attached_data import BandwidthChoice, LearnsFromData, check_dataset
+from sb3_nopg.attempts import Attempt, make_attempts, parameters_of
 from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.bellman import WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
@@ -27,7 +28,7 @@ from sb3_nopg.buffer import (
     read_replay_buffer,
     spaces_of,
 )
-from sb3_nopg.callbacks import UpdateProgressBar
+from sb3_nopg.callbacks import UpdateProgressBar, shown_progress
 from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.distributed import AgreedCallback, join_processes
@@ -48,7 +49,7 @@ from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 from sb3_nopg.queries import PolicyQueries
 from sb3_nopg.query_batches import draw_queries
-from sb3_nopg.reporting import record_start, record_support, record_update
+from sb3_nopg.reporting import record_attempts, record_start, record_support, record_update
 from sb3_nopg.starts import StartTrial, choose_start
 from sb3_nopg.threads import threads_for
 
@@ -65,6 +66,7 @@ _UNSAVED = (
     "_warm_start",
     "_best",
     "_best_before",
+    "_untrained",
     "distributed",
     "processes",
 )
@@ -133,6 +135,9 @@ class NOPG(PolicyQueries, LearnsFromData):
         in a distributed run
     :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`); a linear policy always
         starts at zero, so that there is nothing to draw
+    :param n_attempts: trainings that the first :meth:`learn` makes at most where the data shows bad ends: another one, with
+        narrower state bandwidths, as long as the policy is predicted, step by step, to come to such an end
+        (:mod:`sb3_nopg.attempts`); not in a distributed run
     :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
     """
 
@@ -187,6 +192,7 @@ class NOPG(PolicyQueries, LearnsFromData):
         patience: int | None = None,
         value_iteration_start: bool = True,
         n_restarts: int = 0,
+        n_attempts: int = 2,
         distributed: bool = False,
     ):
         self.variant = self.variants[0] if variant is None else variant
@@ -218,6 +224,7 @@ class NOPG(PolicyQueries, LearnsFromData):
         self.patience = patience
         self.value_iteration_start = value_iteration_start
         self.n_restarts = n_restarts
+        self.n_attempts = n_attempts
         self.distributed = distributed
         self.learning_rate, self.gamma = learning_rate, gamma
         check_settings(self)
@@ -250,11 +257,13 @@ class NOPG(PolicyQueries, LearnsFromData):
         self.bandwidths: Bandwidths | None = None
         self.held_out_data: TransitionDataset | None = None
         self.start_trials: tuple[StartTrial, ...] = ()
+        self.attempts: tuple[Attempt, ...] = ()
         self.chosen_n_steps, self.chosen_pessimism = 1, 0.0
         self._training_data: TransitionDataset | None = None
         self._transitions: TransitionDataset | None = None
         self._best: BestSoFar | None = None
         self._best_before: BestSoFar | None = None
+        self._untrained: dict[str, Any] | None = None
         self._problem: BellmanProblem | None = None
         self._held_out_problem: BellmanProblem | None = None
         self._start_states: np.ndarray | None = None
@@ -448,32 +457,70 @@ class NOPG(PolicyQueries, LearnsFromData):
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
         if self._n_updates == 0 and self.num_timesteps < total_timesteps:
+            self._untrained = parameters_of(self)
             self._choose_start()
-        best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)
-        self._best, self._best_before = best, None
-        if best.score is None and self._watches_score:
-            # Where training starts may be the best place of all.
-            self._look_at_score(best)
+        best = self._best = self._best_at_the_start()
+        wanted = True
         while self.num_timesteps < total_timesteps:
-            self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
-            if self.final_std_scale is not None:
-                done_after = (self.num_timesteps + 1) / total_timesteps
-                self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
-            self.train()
-            self.num_timesteps += 1
+            self._make_update(total_timesteps)
             callback.update_locals(locals())
             # Before the callbacks, so that a checkpoint knows of it.
             gives_up = self._gives_up(best, last=self.num_timesteps >= total_timesteps)
-            if not callback.on_step() or gives_up:
+            wanted = callback.on_step()
+            if not wanted or gives_up:
                 break
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
         best.restore(self.policy)
+        if self._untrained is not None and wanted:
+            self._attempt_again(bool(log_interval), progress_bar)
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
+
+    def _best_at_the_start(self) -> BestSoFar:
+        best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)
+        self._best_before = None
+        if best.score is None and self._watches_score:
+            # Where training starts may be the best place of all.
+            self._look_at_score(best)
+        return best
+
+    def _make_update(self, total_timesteps: int) -> None:
+        self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
+        if self.final_std_scale is not None:
+            done_after = (self.num_timesteps + 1) / total_timesteps
+            self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
+        self.train()
+        self.num_timesteps += 1
+
+    def _attempt_again(self, logs: bool, progress_bar: bool) -> None:
+        """Train anew where the policy is predicted to fail. What it costs goes to the log, not to the count of updates."""
+        untrained, n_updates = self._untrained, self.num_timesteps
+        assert untrained is not None
+        self._untrained = None
+
+        def climb() -> None:
+            self.num_timesteps = 0
+            self.begin_again()
+            self._choose_start()
+            best = self._best_at_the_start()
+            for _ in shown_progress(n_updates, progress_bar and self.processes.is_main):
+                self._make_update(n_updates)
+                if self._gives_up(best, last=self.num_timesteps >= n_updates):
+                    break
+            best.restore(self.policy)
+
+        try:
+            self.attempts = make_attempts(self, untrained, climb)
+        finally:
+            self.num_timesteps = n_updates
+        if self.attempts:
+            record_attempts(self.logger, self.attempts, self.estimated_return())
+            if logs:
+                self.dump_logs()
 
     def _choose_start(self) -> None:
         """Try several starts, if the settings ask for them. What they cost goes to the log, not to the count of updates."""

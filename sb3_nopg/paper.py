@@ -11,4 +11,5 @@ AS_IN_THE_PAPER: dict[str, Any] = {
     "pessimism": 0.0,
     "n_steps": 1,
     "value_iteration_start": False,
+    "n_attempts": 1,
 }

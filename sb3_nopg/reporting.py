@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch as th
 from stable_baselines3.common.logger import Logger
 
+from sb3_nopg.attempts import Attempt
 from sb3_nopg.bellman import BellmanSolution
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.starts import StartTrial
@@ -45,6 +46,23 @@ def record_start(logger: Logger, trials: tuple[StartTrial, ...]) -> None:
     logger.record("start/chosen", trials[0].name, exclude="tensorboard")
     logger.record("start/score", trials[0].score)
     logger.record("start/seconds", sum(trial.seconds for trial in trials))
+
+
+def record_attempts(logger: Logger, attempts: tuple[Attempt, ...], estimated_return: float) -> None:
+    """
+    :param logger: SB3's
+    :param attempts: the one that is kept first
+    :param estimated_return: of the policy that is kept
+    """
+    # What is still to be written is about the last attempt's last update.
+    logger.name_to_value.clear()
+    logger.record("train/estimated_return", estimated_return)
+    if len(attempts) > 1:
+        told = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in attempts)
+        _logger.info("Of the predicted trajectories last, by attempt, the one that is kept first: %s", told)
+    logger.record("attempts/lasting", attempts[0].lasting)
+    logger.record("attempts/score", attempts[0].score)
+    logger.record("attempts/seconds", sum(attempt.seconds for attempt in attempts))
 
 
 def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
