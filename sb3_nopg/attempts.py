@@ -7,9 +7,6 @@ about a bandwidth, and where that is many times the motion, the estimate does no
 (:mod:`.rollouts`) do. So the policy that training has found is followed along them, and where too many come to a bad
 end or leave the data, training begins anew with a narrower bandwidth in the dimension by which they do. The attempt whose
 trajectories earn most is kept.
-
-Trajectories come from several models, each of one half of the episodes: what one model finds stable by a hair, another
-does not.
 """
 
 import copy
@@ -23,18 +20,13 @@ import numpy as np
 
 from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.choices import has_bad_ends
-from sb3_nopg.datafiles.transform import episode_labels
-from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
-from sb3_nopg.rollouts import Actor, Rollouts, TrajectoryModel
+from sb3_nopg.prospects import TrajectoryJudge
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
 
 _logger = logging.getLogger(__name__)
-_N_MODELS, _MOST_STARTS = 4, 32
-# Slow drifts show after many times the horizon 1 / (1 − γ).
-_HORIZONS, _MOST_STEPS = 10, 1000
 # No other attempt where this share of the trajectories last.
 _ENOUGH = 0.9
 # A dimension by which this share of the others end is one to look at more closely: by so much.
@@ -58,58 +50,6 @@ class Attempt:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Prospects:
-    """
-    Trajectories of one policy by every model.
-
-    :param score: see :class:`Attempt`
-    :param lasting: likewise
-    :param ends_by: how many of the others end in each dimension, (d_s,)
-    """
-
-    score: float
-    lasting: float
-    ends_by: np.ndarray
-
-
-class TrajectoryJudge:
-    """
-    :param dataset: single transitions
-    :param starts: where trajectories begin, (m, d_s)
-    :param n_steps: how long they are followed
-    :raises InputError: where there are too few transitions
-    """
-
-    def __init__(self, dataset: TransitionDataset, starts: np.ndarray, n_steps: int):
-        whole = TrajectoryModel(dataset)
-        self.models = [TrajectoryModel(half, like=whole) for half in _halves(dataset.real)]
-        self._starts = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_STARTS).astype(int))]
-        self._n_steps = n_steps
-        # After a trajectory has left what is known, the worst that was seen; nothing, where that is better than an end.
-        self._unknown_reward = min(0.0, float(dataset.rewards.min()))
-
-    def prospects(self, act: Actor) -> Prospects:
-        """
-        :param act: a policy
-        """
-        followed = [(model, model.follow(act, self._starts, self._n_steps)) for model in self.models]
-        return Prospects(
-            float(np.mean([rollouts.total_rewards(self._unknown_reward) for _, rollouts in followed])),
-            float(np.mean([rollouts.lasting for _, rollouts in followed])),
-            np.sum([_ends_by(model, rollouts) for model, rollouts in followed], axis=0),
-        )
-
-
-def judge_for(model: "NOPG") -> TrajectoryJudge:
-    """
-    :param model: with its data attached
-    :raises InputError: where its data are too few
-    """
-    n_steps = min(round(_HORIZONS / (1.0 - model.gamma)), _MOST_STEPS)
-    return TrajectoryJudge(model.training_data, model.start_states, n_steps)
-
-
 def make_attempts(model: "NOPG", untrained: dict[str, Any], climb: Callable[[], None]) -> tuple[Attempt, ...]:
     """
     Judge what training has found, and train anew as long as it is predicted to fail and the settings allow. The model is left
@@ -124,7 +64,7 @@ def make_attempts(model: "NOPG", untrained: dict[str, Any], climb: Callable[[], 
         return ()
     began = time.perf_counter()
     try:
-        judge = judge_for(model)
+        judge = TrajectoryJudge.of(model)
     except InputError as error:
         _logger.info("Nothing is predicted step by step: %s", error)
         return ()
@@ -160,7 +100,7 @@ class _Snapshot:
 
 
 def _judged(model: "NOPG", judge: TrajectoryJudge, began: float) -> tuple[Attempt, np.ndarray, _Snapshot]:
-    prospects = judge.prospects(lambda states: model.predict(states.astype(np.float32), deterministic=True)[0])
+    prospects = judge.prospects(model.act)
     assert model.bandwidths is not None
     factor = np.broadcast_to(np.asarray(model.state_bandwidth_factor, dtype=np.float64), model.bandwidths.state.shape)
     attempt = Attempt(tuple(factor.tolist()), prospects.score, prospects.lasting, time.perf_counter() - began)
@@ -188,25 +128,6 @@ def _restore(model: "NOPG", snapshot: _Snapshot) -> None:
     model.start_trials = snapshot.start_trials
 
 
-def _ends_by(model: TrajectoryModel, rollouts: Rollouts) -> np.ndarray:
-    states = rollouts.last_states[~rollouts.lasting]
-    return np.bincount(model.farthest_out(states), minlength=states.shape[1])
-
-
 def _narrowed(ends_by: np.ndarray) -> np.ndarray:
     """Factor of each dimension's bandwidth."""
     return np.where(ends_by >= _TELLING * ends_by.sum(), _NARROWER, 1.0)
-
-
-def _halves(real: TransitionDataset) -> list[TransitionDataset]:
-    """Of the episodes, drawn at random; of the transitions where there are no episodes, or a single one."""
-    labels, rng = episode_labels(real), np.random.default_rng(0)
-    numbers = np.arange(len(real)) if labels is None else np.unique(labels, return_inverse=True)[1]
-    if numbers.max() == 0:
-        numbers = np.arange(len(real))
-    n_groups = int(numbers.max()) + 1
-    halves = []
-    for _ in range(_N_MODELS):
-        chosen = rng.permutation(n_groups)[: (n_groups + 1) // 2]
-        halves.append(real.filter(np.isin(numbers, chosen)))
-    return halves

@@ -16,6 +16,7 @@ from sb3_nopg.multi_step import Windows
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
+from sb3_nopg.rollouts import Rollouts, TrajectoryModel
 from sb3_nopg.support import Queries
 from sb3_nopg.uncertainty import (
     Region,
@@ -48,6 +49,8 @@ class PolicyQueries:
         _transitions: TransitionDataset | None
         chosen_n_steps: int
 
+        @property
+        def start_states(self) -> np.ndarray: ...
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def prepared_problem(self) -> BellmanProblem: ...
         def problem_on(self, dataset: TransitionDataset) -> BellmanProblem: ...
@@ -114,6 +117,26 @@ class PolicyQueries:
         units = units.of_rows(Windows(data, self.chosen_n_steps).firsts)
         with th.no_grad():
             return return_interval(problem, actions, units, level, n_resamples, seed, _TOLERANCE[problem.rewards.dtype])
+
+    def act(self, states: np.ndarray) -> np.ndarray:
+        """
+        :param states: (m, d_s)
+        :return: the policy's mean actions there, in the action space, (m, d_a)
+        """
+        return self.predict(states.astype(np.float32), deterministic=True)[0]  # type: ignore[attr-defined]
+
+    def trajectories(self, n_steps: int, starts: np.ndarray | None = None) -> Rollouts:
+        """
+        Where the policy will take the system step by step, by a regression on the recorded transitions
+        (:mod:`sb3_nopg.rollouts`).
+
+        :param n_steps: how far to follow it
+        :param starts: where from, (m, d_s); None for the start states
+        """
+        if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer) or n_steps < 1:
+            raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")
+        starts = self.start_states if starts is None else check_states("starts", starts, self.training_data.observation_dim)
+        return TrajectoryModel(self.training_data).follow(self.act, starts, int(n_steps))
 
     def effective_sample_size(self) -> float:
         """

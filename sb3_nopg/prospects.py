@@ -1,0 +1,94 @@
+"""
+What awaits a policy, by predicted trajectories (:mod:`.rollouts`) of several models, each of one half of the episodes: what
+one model finds stable by a hair, another does not.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sb3_nopg.datafiles.transform import episode_labels
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.rollouts import Actor, Rollouts, TrajectoryModel
+
+if TYPE_CHECKING:
+    from sb3_nopg.nopg import NOPG
+
+_N_MODELS, _MOST_STARTS = 4, 32
+# Slow drifts show after many times the horizon 1 / (1 − γ).
+_HORIZONS, _MOST_STEPS = 10, 1000
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """
+    Trajectories of one policy by every model.
+
+    :param score: undiscounted rewards along a trajectory, the mean of all
+    :param lasting: share of the trajectories that neither end nor leave the data
+    :param ends_by: how many of the others end in each dimension, (d_s,)
+    :param rollouts: by each model, from the same starts
+    """
+
+    score: float
+    lasting: float
+    ends_by: np.ndarray
+    rollouts: tuple[Rollouts, ...]
+
+
+class TrajectoryJudge:
+    """
+    :param dataset: single transitions
+    :param starts: where trajectories begin, (m, d_s)
+    :param n_steps: how long they are followed
+    :raises InputError: where there are too few transitions
+    """
+
+    def __init__(self, dataset: TransitionDataset, starts: np.ndarray, n_steps: int):
+        whole = TrajectoryModel(dataset)
+        self.models = [TrajectoryModel(half, like=whole) for half in _halves(dataset.real)]
+        self._starts = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_STARTS).astype(int))]
+        self.n_steps = n_steps
+        # After a trajectory has left what is known, the worst that was seen; nothing, where that is better than an end.
+        self._unknown_reward = min(0.0, float(dataset.rewards.min()))
+
+    @classmethod
+    def of(cls, model: "NOPG") -> "TrajectoryJudge":
+        """
+        :param model: with its data attached
+        :raises InputError: where they are too few
+        """
+        n_steps = min(round(_HORIZONS / (1.0 - model.gamma)), _MOST_STEPS)
+        return cls(model.training_data, model.start_states, n_steps)
+
+    def prospects(self, act: Actor) -> Prospects:
+        """
+        :param act: a policy
+        """
+        followed = [model.follow(act, self._starts, self.n_steps) for model in self.models]
+        return Prospects(
+            float(np.mean([rollouts.total_rewards(self._unknown_reward) for rollouts in followed])),
+            float(np.mean([rollouts.lasting for rollouts in followed])),
+            np.sum([_ends_by(model, rollouts) for model, rollouts in zip(self.models, followed, strict=True)], axis=0),
+            tuple(followed),
+        )
+
+
+def _ends_by(model: TrajectoryModel, rollouts: Rollouts) -> np.ndarray:
+    states = rollouts.last_states[~rollouts.lasting]
+    return np.bincount(model.farthest_out(states), minlength=states.shape[1])
+
+
+def _halves(real: TransitionDataset) -> list[TransitionDataset]:
+    """Of the episodes, drawn at random; of the transitions where there are no episodes, or a single one."""
+    labels, rng = episode_labels(real), np.random.default_rng(0)
+    numbers = np.arange(len(real)) if labels is None else np.unique(labels, return_inverse=True)[1]
+    if numbers.max() == 0:
+        numbers = np.arange(len(real))
+    n_groups = int(numbers.max()) + 1
+    halves = []
+    for _ in range(_N_MODELS):
+        chosen = rng.permutation(n_groups)[: (n_groups + 1) // 2]
+        halves.append(real.filter(np.isin(numbers, chosen)))
+    return halves
