@@ -15,7 +15,8 @@ from sb3_nopg.rollouts import Actor, Rollouts, TrajectoryModel
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
 
-_N_MODELS, _MOST_STARTS = 4, 32
+_N_MODELS, _MOST_STARTS = 4, 64
+_ENOUGH_TO_SHARE = 16
 # Slow drifts show after many times the horizon 1 / (1 − γ).
 _HORIZONS, _MOST_STEPS = 10, 1000
 
@@ -28,7 +29,7 @@ class Prospects:
     :param score: undiscounted rewards along a trajectory, the mean of all
     :param lasting: share of the trajectories that neither end nor leave the data
     :param ends_by: how many of the others end in each dimension, (d_s,)
-    :param rollouts: by each model, from the same starts
+    :param rollouts: by each model
     """
 
     score: float
@@ -48,7 +49,11 @@ class TrajectoryJudge:
     def __init__(self, dataset: TransitionDataset, starts: np.ndarray, n_steps: int):
         whole = TrajectoryModel(dataset)
         self.models = [TrajectoryModel(half, like=whole) for half in _halves(dataset.real)]
-        self._starts = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_STARTS).astype(int))]
+        chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_STARTS).astype(int))]
+        # Each model follows others, unless there are so few that every start is worth a look by all.
+        self._starts = [
+            chosen[number::_N_MODELS] if len(chosen) >= _ENOUGH_TO_SHARE else chosen for number in range(_N_MODELS)
+        ]
         self.n_steps = n_steps
         # After a trajectory has left what is known, the worst that was seen; nothing, where that is better than an end.
         self._unknown_reward = min(0.0, float(dataset.rewards.min()))
@@ -66,10 +71,10 @@ class TrajectoryJudge:
         """
         :param act: a policy
         """
-        followed = [model.follow(act, self._starts, self.n_steps) for model in self.models]
+        followed = [model.follow(act, starts, self.n_steps) for model, starts in zip(self.models, self._starts, strict=True)]
         return Prospects(
-            float(np.mean([rollouts.total_rewards(self._unknown_reward) for rollouts in followed])),
-            float(np.mean([rollouts.lasting for rollouts in followed])),
+            float(np.concatenate([rollouts.total_rewards(self._unknown_reward) for rollouts in followed]).mean()),
+            float(np.concatenate([rollouts.lasting for rollouts in followed]).mean()),
             np.sum([_ends_by(model, rollouts) for model, rollouts in zip(self.models, followed, strict=True)], axis=0),
             tuple(followed),
         )

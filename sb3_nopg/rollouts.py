@@ -30,6 +30,9 @@ Actor = Callable[[np.ndarray], np.ndarray]
 _BANDWIDTHS = (0.25, 0.5, 1.0, 2.0)
 _RIDGE, _N_NEIGHBORS = 1e-4, 200
 _N_FOLDS, _MOST_JUDGED = 5, 2000
+# The widest that errs by no more than this factor above the least: over many steps, what one step's noise moved adds up, and
+# more samples average it out.
+_NEARLY_AS_GOOD = 1.5
 # As many earlier actions as bring the error within this factor of the least.
 _GOOD_ENOUGH = 1.1
 # Beyond the recorded range by more than this share of it, nothing is known.
@@ -183,7 +186,7 @@ def _settings(bandwidth: float) -> Settings:
 
 
 def _choose_bandwidth(transitions: Transitions, groups: np.ndarray) -> tuple[float, float]:
-    """The one that predicts best what it has not seen, and the share of the changes' variance that it leaves unexplained."""
+    """One that predicts well what it has not seen, and the share of the changes' variance that it leaves unexplained."""
     numbers = np.unique(groups, return_inverse=True)[1]
     # Whole episodes are left out, where there are as many as parts: within one, the next row gives the answer away.
     fold = (numbers if numbers.max() + 1 >= _N_FOLDS else np.arange(len(groups))) % _N_FOLDS
@@ -198,5 +201,5 @@ def _choose_bandwidth(transitions: Transitions, groups: np.ndarray) -> tuple[flo
             predicted, _ = LocalModel(seen, _settings(bandwidth)).predict(truth.states, truth.actions)
             squared = np.square(predicted.next_states - truth.next_states)[:, variance > 0] / variance[variance > 0]
             errors[bandwidth] += float(squared.mean(axis=1).sum()) / len(judged)
-    best = min(errors, key=errors.__getitem__)
-    return best, errors[best]
+    widest = max(bandwidth for bandwidth, error in errors.items() if error <= _NEARLY_AS_GOOD * min(errors.values()))
+    return widest, errors[widest]

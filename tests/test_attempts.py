@@ -1,0 +1,270 @@
+"""Another training where a policy is predicted to fail: when it is made, what it changes, and what is kept."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3.common.logger import configure
+
+from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.callbacks import NOPGCheckpointCallback
+from sb3_nopg.errors import InputError
+from sb3_nopg.prospects import Prospects, TrajectoryJudge
+from test_rollouts import STARTS, brake, recorded
+
+N_UPDATES = 6
+
+
+def balancing(limit: float = 1.0, seed: int = 0) -> TransitionDataset:
+    """Rewards for staying on a rail that ends."""
+    data = recorded(n_episodes=20, length=12, limit=limit, seed=seed)
+    return TransitionDataset(
+        observations=data.observations,
+        actions=data.actions,
+        rewards=np.ones(len(data)),
+        next_observations=data.next_observations,
+        terminals=data.terminals,
+        episode_ids=data.episode_ids,
+    )
+
+
+def untrained(dataset: TransitionDataset | None = None, **settings: object) -> NOPG:
+    dataset = balancing() if dataset is None else dataset
+    return NOPG("MlpPolicy", None, dataset=dataset, seed=3, device="cpu", value_iteration_start=False, **settings)
+
+
+def parameters(model: NOPG) -> np.ndarray:
+    return th.cat([parameter.detach().reshape(-1) for parameter in model.policy.parameters()]).numpy()
+
+
+def predict(monkeypatch, *outcomes: tuple[float, float, tuple[int, ...]]) -> list[np.ndarray]:
+    """
+    :param outcomes: score, share that lasts and ends in each dimension, one attempt after the other
+    :return: filled with the actions at the starts of each policy that is judged
+    """
+    coming, judged = iter(outcomes), []
+
+    def prospects(self, act):
+        judged.append(act(STARTS))
+        score, lasting, ends_by = next(coming)
+        return Prospects(score, lasting, np.array(ends_by), ())
+
+    monkeypatch.setattr(TrajectoryJudge, "prospects", prospects)
+    return judged
+
+
+def test_the_judge_tells_policies_that_stay_from_those_that_creep_away():
+    dataset = recorded(limit=2.0)
+    judge = TrajectoryJudge(dataset, STARTS, 300)
+    staying = judge.prospects(brake)
+    assert staying.lasting == 1.0
+    assert staying.ends_by.tolist() == [0, 0]
+    creeping = judge.prospects(lambda states: 5.0 * (0.1 - states[:, 1:]) - 0.5 * np.sin(states[:, :1]))
+    assert creeping.lasting == 0.0
+    # By the position, in every model from every start.
+    assert creeping.ends_by.tolist() == [len(STARTS) * len(judge.models), 0]
+    assert creeping.score < staying.score
+    assert len(creeping.rollouts) == len(judge.models)
+
+
+def test_many_starts_are_shared_among_the_models():
+    dataset = recorded(n_episodes=100)
+    judge = TrajectoryJudge(dataset, dataset.observations[dataset.episode_starts], 5)
+    n_starts = [len(rollouts.n_steps) for rollouts in judge.prospects(brake).rollouts]
+    assert n_starts == [16, 16, 16, 16]
+
+
+def test_what_lies_beyond_the_data_is_worth_the_worst_that_was_seen():
+    dataset = recorded()
+    judge = TrajectoryJudge(dataset, STARTS, 300)
+    creeping = judge.prospects(lambda states: 5.0 * (0.3 - states[:, 1:]) - 0.5 * np.sin(states[:, :1]))
+    worst = dataset.rewards.min()
+    expected = [np.nansum(r.rewards, axis=0) + (300 - r.n_steps) * worst for r in creeping.rollouts]
+    assert creeping.score == pytest.approx(np.mean(expected))
+
+
+def test_a_policy_that_lasts_is_the_only_attempt(monkeypatch):
+    predict(monkeypatch, (5.0, 0.95, (0, 1)))
+    model = untrained().learn(N_UPDATES, log_interval=None)
+    assert len(model.attempts) == 1
+    assert (model.attempts[0].score, model.attempts[0].lasting) == (5.0, 0.95)
+    assert model.attempts[0].state_bandwidth_factor == (1.0, 1.0)
+    np.testing.assert_array_equal(parameters(model), parameters(untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)))
+
+
+def test_a_better_second_attempt_is_kept(monkeypatch):
+    judged = predict(monkeypatch, (5.0, 0.2, (9, 1)), (8.0, 0.6, (3, 3)))
+    first = untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)
+    model = untrained().learn(N_UPDATES, log_interval=None)
+    assert [attempt.score for attempt in model.attempts] == [8.0, 5.0]
+    # Narrower where nine of ten end, and nowhere else.
+    assert model.attempts[0].state_bandwidth_factor == (0.4, 1.0)
+    np.testing.assert_allclose(model.bandwidths.state, first.bandwidths.state * [0.4, 1.0])
+    np.testing.assert_allclose(model.bandwidths.action, first.bandwidths.action)
+    # It is what training with these bandwidths leads to, from the same first parameters.
+    same = untrained(n_attempts=1, state_bandwidth_factor=[0.4, 1.0]).learn(N_UPDATES, log_interval=None)
+    np.testing.assert_array_equal(parameters(model), parameters(same))
+    np.testing.assert_array_equal(model.act(STARTS), judged[1])
+    assert not np.array_equal(judged[0], judged[1])
+    assert (model.num_timesteps, model._n_updates) == (N_UPDATES, N_UPDATES)
+    assert model.estimated_return() == pytest.approx(same.estimated_return(), rel=1e-6)
+
+
+def test_a_worse_second_attempt_leaves_no_trace(monkeypatch):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (4.0, 0.9, (0, 1)))
+    first = untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)
+    model = untrained().learn(N_UPDATES, log_interval=None)
+    assert [attempt.score for attempt in model.attempts] == [5.0, 4.0]
+    np.testing.assert_array_equal(parameters(model), parameters(first))
+    np.testing.assert_array_equal(model.bandwidths.state, first.bandwidths.state)
+    assert model.state_bandwidth_factor == 1.0
+    assert model.estimated_return() == pytest.approx(first.estimated_return(), rel=1e-6)
+    # And it goes on from there.
+    for trained in (first, model):
+        trained.learn(2, log_interval=None, reset_num_timesteps=False)
+    np.testing.assert_allclose(parameters(model), parameters(first), rtol=1e-4, atol=1e-6)
+
+
+def test_a_third_attempt_starts_from_what_the_second_was_lacking(monkeypatch):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (6.0, 0.3, (1, 9)), (7.0, 0.4, (5, 5)))
+    model = untrained(n_attempts=3).learn(N_UPDATES, log_interval=None)
+    assert model.attempts[0].state_bandwidth_factor == pytest.approx((0.4, 0.4))
+    assert len(model.attempts) == 3
+
+
+@pytest.mark.parametrize("settings", [{"n_attempts": 1}, {"dataset": balancing(limit=np.inf)}])
+def test_nothing_is_attempted_where_it_is_not_asked_for_or_nothing_ends_badly(settings, monkeypatch):
+    judged = predict(monkeypatch)
+    assert untrained(**settings).learn(N_UPDATES, log_interval=None).attempts == ()
+    assert not judged
+
+
+def test_only_the_first_training_is_followed_by_attempts(monkeypatch):
+    judged = predict(monkeypatch, (5.0, 1.0, (0, 0)))
+    model = untrained().learn(N_UPDATES, log_interval=None)
+    model.learn(2, log_interval=None, reset_num_timesteps=False)
+    assert len(judged) == 1
+
+
+def test_who_stops_training_does_not_want_another(monkeypatch):
+    judged = predict(monkeypatch)
+    model = untrained().learn(N_UPDATES, lambda *_: False, log_interval=None)
+    assert model.num_timesteps == 1
+    assert not judged
+
+
+def test_too_few_data_to_predict_from_are_no_error():
+    dataset = balancing().filter(np.arange(len(balancing())) < 9)
+    terminals = np.zeros(9, dtype=bool)
+    terminals[-1] = True
+    short = TransitionDataset(
+        observations=dataset.observations,
+        actions=dataset.actions,
+        rewards=dataset.rewards,
+        next_observations=dataset.next_observations,
+        terminals=terminals,
+        episode_ids=np.zeros(9, dtype=np.int64),
+    )
+    assert untrained(short).learn(2, log_interval=None).attempts == ()
+
+
+def test_an_interrupted_attempt_loses_nothing(monkeypatch):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)))
+    first = untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)
+    model = untrained()
+    make_update, n_made = model._make_update, []
+
+    def interrupted(total: int) -> None:
+        n_made.append(1)
+        if len(n_made) > N_UPDATES + 2:
+            raise KeyboardInterrupt
+        make_update(total)
+
+    monkeypatch.setattr(model, "_make_update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(N_UPDATES, log_interval=None)
+    np.testing.assert_array_equal(parameters(model), parameters(first))
+    np.testing.assert_array_equal(model.bandwidths.state, first.bandwidths.state)
+    assert model.num_timesteps == N_UPDATES
+
+
+def test_a_run_that_is_resumed_makes_the_same_attempts(monkeypatch, tmp_path):
+    outcomes = (5.0, 0.2, (9, 1)), (8.0, 0.6, (3, 3))
+    predict(monkeypatch, *outcomes)
+    whole = untrained().learn(N_UPDATES, log_interval=None)
+    dataset = balancing()
+    part = untrained(dataset)
+    part.learn(N_UPDATES, StopAfter(tmp_path / "run.ckpt", N_UPDATES // 2), log_interval=None)
+    predict(monkeypatch, *outcomes)
+    resumed = NOPG.resume(tmp_path / "run.ckpt", dataset, device="cpu")
+    resumed.learn(N_UPDATES - resumed.num_timesteps, log_interval=None, reset_num_timesteps=False)
+    np.testing.assert_array_equal(parameters(resumed), parameters(whole))
+    assert resumed.attempts[0].state_bandwidth_factor == whole.attempts[0].state_bandwidth_factor == (0.4, 1.0)
+
+
+class StopAfter(NOPGCheckpointCallback):
+    """As if the computer had failed after that update."""
+
+    def _on_step(self) -> bool:
+        super()._on_step()
+        return self.num_timesteps < self.interval
+
+    def _on_training_end(self) -> None:
+        pass
+
+
+def test_the_last_checkpoint_knows_of_the_attempts(monkeypatch, tmp_path):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (8.0, 0.6, (3, 3)))
+    dataset = balancing()
+    # Written after the last update too, before the attempts.
+    model = untrained(dataset).learn(N_UPDATES, NOPGCheckpointCallback(tmp_path / "run.ckpt", 1), log_interval=None)
+    resumed = NOPG.resume(tmp_path / "run.ckpt", dataset, device="cpu")
+    np.testing.assert_array_equal(parameters(resumed), parameters(model))
+    np.testing.assert_array_equal(resumed.bandwidths.state, model.bandwidths.state)
+    judged = predict(monkeypatch)
+    resumed.learn(1, log_interval=None, reset_num_timesteps=False)
+    assert not judged
+
+
+def test_a_file_keeps_the_bandwidths_of_the_attempt(monkeypatch, tmp_path):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (8.0, 0.6, (3, 3)))
+    dataset = balancing()
+    model = untrained(dataset).learn(N_UPDATES, log_interval=None)
+    model.save(tmp_path / "model.zip")
+    loaded = NOPG.load(tmp_path / "model.zip", device="cpu")
+    loaded.set_dataset(dataset)
+    np.testing.assert_allclose(loaded.bandwidths.state, model.bandwidths.state)
+    assert loaded.attempts == model.attempts
+    assert loaded.estimated_return() == pytest.approx(model.estimated_return(), rel=1e-6)
+
+
+def test_the_log_tells_the_attempts_and_their_cost(monkeypatch, tmp_path):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (4.0, 0.9, (0, 1)))
+    model = untrained()
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(N_UPDATES, log_interval=2)
+    with open(tmp_path / "progress.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["time/total_timesteps"] for row in rows] == ["2", "4", "6", "6"]
+    assert [row["attempts/lasting"] for row in rows] == ["", "", "", "0.2"]
+    assert float(rows[-1]["attempts/seconds"]) > 0.0
+    # Of the policy that is kept, not of the last one trained.
+    assert float(rows[-1]["train/estimated_return"]) == pytest.approx(model.estimated_return(), rel=1e-6)
+
+
+@pytest.mark.parametrize("n_attempts", [0, 1.5, True, "two"])
+def test_a_number_of_attempts_that_is_none_is_refused(n_attempts):
+    with pytest.raises(InputError, match="n_attempts"):
+        untrained(n_attempts=n_attempts)
+
+
+def test_trajectories_of_a_model():
+    model = untrained()
+    found = model.trajectories(7)
+    assert found.states.shape == (8, 20, 2)
+    np.testing.assert_array_equal(found.states[0], model.start_states)
+    np.testing.assert_allclose(found.actions[0], model.act(model.start_states))
+    assert model.trajectories(3, [[0.1, 0.0]]).states.shape == (4, 1, 2)
+    with pytest.raises(InputError, match="n_steps"):
+        model.trajectories(0)
