@@ -9,6 +9,7 @@ A model knows its task (discount, start states) and the data of its seed; all el
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import time
@@ -27,6 +28,7 @@ from machine import conditions
 from robustness_report import write_report
 from robustness_tasks import HELD_OUT_SEED, tasks
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.prospects import TrajectoryJudge
 
 
 def run_trial(row: int, seed: int, settings: dict[str, Any], n_updates: int | None, device: str = "cpu") -> dict[str, Any]:
@@ -55,6 +57,7 @@ def run_trial(row: int, seed: int, settings: dict[str, Any], n_updates: int | No
     # Step by step a processor is the quicker one.
     model.policy.to("cpu")
     real = task.evaluate(model)
+    prospects = TrajectoryJudge.of(model).prospects(model.act)
     model.policy.to(model.device)
     return {
         "task": task.name,
@@ -63,6 +66,9 @@ def run_trial(row: int, seed: int, settings: dict[str, Any], n_updates: int | No
         "real": real,
         "estimated_return": model.estimated_return(),
         "held_out_return": model.estimated_return(unseen),
+        "trajectory_reward": prospects.score,
+        "trajectories_lasting": prospects.lasting,
+        "attempts": [dataclasses.asdict(attempt) for attempt in model.attempts],
         "start": [trial.name for trial in model.start_trials][:1],
         "seconds": round(seconds, 1),
     }

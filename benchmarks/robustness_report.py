@@ -20,7 +20,8 @@ def write_report(path: Path, results: dict[str, Any]) -> None:
     trials = results["trials"]
     results["rank_correlation"] = {
         name: {"within_rows": _within_rows(trials, name), "pooled": _pooled(trials, name)}
-        for name in ("estimated_return", "held_out_return")
+        for name in ("estimated_return", "held_out_return", "trajectory_reward")
+        if all(name in trial for trial in trials)
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

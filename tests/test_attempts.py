@@ -244,6 +244,7 @@ def test_the_log_tells_the_attempts_and_their_cost(monkeypatch, tmp_path):
     model = untrained()
     model.set_logger(configure(str(tmp_path), ["csv"]))
     model.learn(N_UPDATES, log_interval=2)
+    model.logger.close()
     with open(tmp_path / "progress.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["time/total_timesteps"] for row in rows] == ["2", "4", "6", "6"]

@@ -443,7 +443,16 @@ def test_train_has_the_library_s_defaults():
     assert own["updates"].default == updates
     as_text = {"state_bandwidth_factor", "action_bandwidth_factor", "next_state_bandwidth_factor", "seed", "policy", "env"}
     shared = set(own) & set(library) - as_text
-    assert {"weights", "pessimism", "value_iteration_start", "held_out", "keep", "patience", "n_restarts"} <= shared
+    assert {
+        "weights",
+        "pessimism",
+        "value_iteration_start",
+        "held_out",
+        "keep",
+        "patience",
+        "n_restarts",
+        "n_attempts",
+    } <= shared
     for name in shared:
         default = own[name].default
         assert getattr(default, "value", default) == library[name].default, name

@@ -104,6 +104,13 @@ def train(
         bool, typer.Option(help="Also try to start from what kernel value iteration would do.")
     ] = _DEFAULTS["value_iteration_start"],
     n_restarts: Annotated[int, typer.Option(min=0, help="Networks drawn anew that compete for the start.")] = 0,
+    n_attempts: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Trainings at most, another one as long as the policy is predicted to come to a bad end that the data show.",
+        ),
+    ] = _DEFAULTS["n_attempts"],
     held_out: Annotated[
         float | None, typer.Option(help="Share of the data, by episodes, that is never learned from but checked on.")
     ] = None,
@@ -147,6 +154,7 @@ def train(
         n_steps=_count_or_auto(n_steps),
         value_iteration_start=value_iteration_start,
         n_restarts=n_restarts,
+        n_attempts=n_attempts,
         held_out=held_out,
         keep=keep.value,
         patience=patience,
@@ -221,6 +229,11 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
         seconds = sum(trial.seconds for trial in model.start_trials)
         tried = ", ".join(f"{trial.name} {trial.score:.4g}" for trial in model.start_trials)
         table.add_row("started from", f"{model.start_trials[0].name} (tried in {seconds:.0f} s: {tried})")
+    if model.attempts:
+        seconds = sum(attempt.seconds for attempt in model.attempts)
+        lasting = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in model.attempts)
+        kept = " by attempt, the one that is kept first;" if len(model.attempts) > 1 else ";"
+        table.add_row("predicted trajectories last", f"{lasting}{kept} {seconds:.0f} s")
     table.add_row("samples behind it", support.text())
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)
