@@ -84,7 +84,7 @@ class TrajectoryModel:
     """
     :param dataset: single transitions; only recorded ones are used
     :param like: a model whose choices to take over; None to make them by this data
-    :raises InputError: where there are too few transitions
+    :raises InputError: where there are too few transitions, or nothing changes
     """
 
     def __init__(self, dataset: TransitionDataset, like: "TrajectoryModel | None" = None):
@@ -193,6 +193,8 @@ def _choose_bandwidth(transitions: Transitions, groups: np.ndarray) -> tuple[flo
     judged = np.random.default_rng(0).permutation(len(groups))[:_MOST_JUDGED]
     changes = transitions.next_states - transitions.states
     variance = changes.var(axis=0)
+    if not (variance > 0).any():
+        raise InputError("dataset", "every step changes the state alike", "There is nothing to predict trajectories from")
     errors = dict.fromkeys(_BANDWIDTHS, 0.0)
     for number in range(_N_FOLDS):
         truth = transitions.rows(judged[fold[judged] == number])

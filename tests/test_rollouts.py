@@ -152,3 +152,16 @@ def test_synthetic_transitions_are_not_looked_at():
 def test_too_few_transitions_are_refused():
     with pytest.raises(InputError, match="Trajectories need more"):
         TrajectoryModel(recorded(n_episodes=1, length=10))
+
+
+def test_states_that_never_change_are_refused():
+    states = np.random.default_rng(0).normal(size=(100, 2))
+    dataset = TransitionDataset(
+        observations=states,
+        actions=states[:, :1],
+        rewards=np.zeros(100),
+        next_observations=states,
+        terminals=np.zeros(100, dtype=bool),
+    )
+    with pytest.raises(InputError, match="nothing to predict"):
+        TrajectoryModel(dataset)
