@@ -201,6 +201,7 @@ class PolicyQueries:
         limits: Sequence[str] = (),
         held_out: TransitionDataset | None = None,
         names: Sequence[str] | None = None,
+        trajectories: bool = True,
     ) -> "ReportSummary":
         """
         Write a page that a person can judge the policy by before it moves anything, and its figures (JSON) beside it.
@@ -210,13 +211,14 @@ class PolicyQueries:
             ``s[1]``, …
         :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
         :param names: of the state's dimensions; None for those that the environment knows
+        :param trajectories: whether to predict where the policy goes step by step, which takes some seconds
         :return: verdict and figures
         """
         # Only now: drawing takes long to import, and a report is made of the model, not the other way round.
         from sb3_nopg.report import make_report
         from sb3_nopg.report_page import write_report
 
-        report = make_report(cast("NOPG", self), limits=limits, held_out=held_out, names=names)
+        report = make_report(cast("NOPG", self), limits=limits, held_out=held_out, names=names, trajectories=trajectories)
         write_report(report, path)
         return report.summary
 

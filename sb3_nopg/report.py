@@ -20,6 +20,7 @@ from sb3_nopg.report_portraits import Histogram, Slice, StateMap, dimension_rang
 from sb3_nopg.report_returns import check_held_out, find_returns
 from sb3_nopg.report_summary import Bandwidth, DataSummary, ReportSummary, Start
 from sb3_nopg.report_support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
+from sb3_nopg.report_trajectories import TrajectoryPicture, find_trajectories
 from sb3_nopg.report_verdict import Returns, judge
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class PolicyReport:
     :param slices: value and policy over the dimensions that matter most
     :param support: along the predicted way
     :param curve: number of updates and predicted return during training, (k, 2); None if not known
+    :param trajectories: predicted step by step; None where there are none
     """
 
     summary: ReportSummary
@@ -51,6 +53,7 @@ class PolicyReport:
     slices: list[Slice]
     support: SupportSummary
     curve: np.ndarray | None
+    trajectories: TrajectoryPicture | None = None
 
     @property
     def estimated_return(self) -> float:
@@ -79,6 +82,7 @@ def make_report(
     held_out: TransitionDataset | None = None,
     names: Sequence[str] | None = None,
     learned_from: bool = True,
+    trajectories: bool = True,
 ) -> PolicyReport:
     """
     :param model: with its data attached
@@ -87,6 +91,7 @@ def make_report(
     :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
     :param names: of the state's dimensions; None for those that the environment knows
     :param learned_from: whether the attached data are what the policy was optimised on; a model's file does not tell
+    :param trajectories: whether to predict them, which takes some seconds
     """
     if model.dataset is None or model.bandwidths is None:
         raise InputError("model", "it has no data attached", "Call set_dataset() first")
@@ -106,7 +111,8 @@ def make_report(
     if lag is not None and model.chosen_n_steps > lag.lag:
         # Transitions are long enough for an action to show.
         lag = None
-    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag)
+    followed, picture = find_trajectories(model, told.names) if trajectories else (None, None)
+    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(
@@ -132,6 +138,7 @@ def make_report(
             fingerprint=dataset_fingerprint(data),
         ),
         starts=tuple(Start(trial.name, float(trial.score)) for trial in model.start_trials),
+        trajectories=followed,
     )
     return PolicyReport(
         summary,
@@ -142,6 +149,7 @@ def make_report(
         slices(model, visits, labels, regions),
         visits.support,
         curve,
+        picture,
     )
 
 

@@ -14,12 +14,15 @@ from sb3_nopg.report import PolicyReport
 from sb3_nopg.report_limits import LimitFinding
 from sb3_nopg.report_portraits import NEAR, Histogram, Slice, StateMap
 from sb3_nopg.report_support import THIN, SupportSummary
+from sb3_nopg.report_trajectories import TrajectoryPicture
 from sb3_nopg.report_verdict import EXIT_CARE, EXIT_NO, Returns
 
 _DATA, _POLICY, _LINE = "#9aa3b2", "#d1572c", "#b3261e"
 _N_COLUMNS = 3
 # How much of a colour is left where no sample is near.
 _PALE = 0.25
+# Trajectories are drawn as far beyond the recorded range, in shares of it: some leave it by a great leap.
+_BEYOND = 0.2
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,18 @@ def panels(report: PolicyReport) -> list[Panel]:
             lambda fig: draw_map(fig.subplots(), report.visitation, PowerNorm(0.5), "share of time"),
         ),
     ]
+    followed = report.trajectories
+    if followed is not None:
+        found.append(
+            Panel(
+                "distribution",
+                "Step by step",
+                "Grey: the recorded range. Orange: predicted trajectories, each by a model of one half of the data. Cross: it "
+                "leaves that half's range. Dot: the task ends.",
+                (9.0, 0.6 + 2.1 * -(-len(followed.shown) // _N_COLUMNS)),
+                lambda fig: draw_trajectories(fig, followed, report.labels),
+            )
+        )
     for cut in report.slices:
         found.append(
             Panel(
@@ -179,16 +194,43 @@ def draw_histograms(figure: FigureBase, histograms: list[Histogram]) -> None:
     :param figure: to draw on
     :param histograms: of every dimension
     """
-    n_columns = min(_N_COLUMNS, len(histograms))
-    places = np.array(figure.subplots(-(-len(histograms) // n_columns), n_columns), dtype=object).reshape(-1)
+    places = _places(figure, len(histograms))
     for axes, histogram in zip(places, histograms, strict=False):
         axes.stairs(histogram.data, histogram.edges, fill=True, color=_DATA, label="data")
         axes.stairs(histogram.policy, histogram.edges, fill=True, color=_POLICY, alpha=0.6, label="policy")
         axes.set_xlabel(histogram.name)
         axes.set_yticks([])
     places[0].legend(fontsize=7)
-    for axes in places[len(histograms) :]:
+
+
+def draw_trajectories(figure: FigureBase, picture: TrajectoryPicture, labels: list[str]) -> None:
+    """
+    :param figure: to draw on
+    :param picture: trajectories and the recorded range
+    :param labels: of the state's dimensions
+    """
+    rollouts = picture.rollouts
+    longest = int(rollouts.n_steps.max())
+    places = _places(figure, len(picture.shown))
+    for axes, dimension in zip(places, picture.shown, strict=False):
+        low, high = picture.low[dimension], picture.high[dimension]
+        edge = _BEYOND * (high - low) or 1.0
+        states = np.clip(rollouts.states[: longest + 1, :, dimension], low - edge, high + edge)
+        last = np.clip(rollouts.last_states[:, dimension], low - edge, high + edge)
+        axes.axhspan(low, high, color=_DATA, alpha=0.4, linewidth=0)
+        axes.plot(states, color=_POLICY, linewidth=0.8, alpha=0.7)
+        for over, marker in ((rollouts.left_by >= 0, "x"), (rollouts.ended, "o")):
+            axes.plot(rollouts.n_steps[over], last[over], marker, color=_LINE, markersize=4)
+        axes.set(xlabel="step", ylabel=labels[dimension], xlim=(0, longest), ylim=(low - 1.1 * edge, high + 1.1 * edge))
+
+
+def _places(figure: FigureBase, n: int) -> np.ndarray:
+    """Axes for small pictures, and perhaps some more that show nothing."""
+    n_columns = min(_N_COLUMNS, n)
+    places = np.array(figure.subplots(-(-n // n_columns), n_columns), dtype=object).reshape(-1)
+    for axes in places[n:]:
         axes.set_axis_off()
+    return places
 
 
 def draw_map(axes: Axes, state_map: StateMap, norm: Normalize, label: str, near: np.ndarray | None = None) -> None:

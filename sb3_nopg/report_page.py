@@ -80,6 +80,13 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
             f"{support.effective_samples:.4g} transitions, {100 * support.effective_share:.3g} % of the data",
         ),
     ]
+    followed = summary.trajectories
+    if followed is not None:
+        text = (
+            f"{100 * followed.lasting:.0f} % of {followed.n_trajectories} last {followed.n_steps:,} steps; they earn "
+            f"{followed.score:.5g} each, not discounted"
+        )
+        lines.append(("predicted trajectories", text))
     return lines
 
 
@@ -151,11 +158,16 @@ def _limits(summary: ReportSummary) -> str:
 
 
 def _ranges(summary: ReportSummary) -> str:
+    followed = summary.trajectories
+    if followed is None:
+        text = "<p>Nothing was predicted step by step.</p>\n"
+    else:
+        text = f"<p>{_safe(followed.text())} {_safe(followed.model_text())}</p>\n"
     rows = [
         (span.name, f"{span.policy_low:.3g} to {span.policy_high:.3g}", f"{span.data_low:.3g} to {span.data_high:.3g}")
         for span in summary.state_ranges
     ]
-    return _table(rows, ("98 % of the time", "policy", "data"))
+    return text + _table(rows, ("98 % of the time", "policy", "data"))
 
 
 def _worst(summary: ReportSummary, labels: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from sb3_nopg.report_bounds import BiasBounds
 from sb3_nopg.report_limits import LimitFinding
 from sb3_nopg.report_portraits import DimensionRange
 from sb3_nopg.report_support import SupportFigures
+from sb3_nopg.report_trajectories import TrajectoryFigures
 from sb3_nopg.report_verdict import Returns
 
 FORMAT_VERSION = 1
@@ -84,6 +85,7 @@ class ReportSummary:
     :param bounds: on the systematic error
     :param data: that all this rests on
     :param starts: that training tried, the chosen one first; empty where there was but one
+    :param trajectories: predicted step by step; None where they were not asked for or the data are too few
     :param format_version: of the file
     """
 
@@ -102,6 +104,7 @@ class ReportSummary:
     bounds: BiasBounds
     data: DataSummary
     starts: tuple[Start, ...]
+    trajectories: TrajectoryFigures | None = None
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:
@@ -147,15 +150,20 @@ def _build(kind: Any, value: Any) -> Any:
         return math.nan
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
-        missing = [name for name in hints if name not in value]
+        # A file from before a figure was added lacks it.
+        defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+        missing = [name for name in hints if name not in value and defaults[name] is dataclasses.MISSING]
         if missing:
             raise KeyError(f"{kind.__name__} lacks {', '.join(missing)}")
-        return kind(**{name: _build(hint, value[name]) for name, hint in hints.items()})
+        return kind(**{name: _build(hint, value[name]) for name, hint in hints.items() if name in value})
     if get_origin(kind) is tuple:
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise TypeError(f"{value!r} is no list")
         return tuple(_build(get_args(kind)[0], item) for item in value)
     options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    record = next((option for option in options if dataclasses.is_dataclass(option)), None)
+    if record is not None and value is not None:
+        return _build(record, value)
     # JSON writes a whole float as it likes; bool is no number here.
     accepted = tuple(option for option in options) + ((int,) if float in options else ())
     if not isinstance(value, accepted) or isinstance(value, bool) != (bool in options):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sb3_nopg.action_lag import ActionLag
 from sb3_nopg.report_limits import LimitFinding
 from sb3_nopg.report_support import SupportFigures
+from sb3_nopg.report_trajectories import TrajectoryFigures
 
 if TYPE_CHECKING:
     from sb3_nopg.report_summary import Bandwidth
@@ -29,6 +30,9 @@ FEW_CARE, FEW_NO = 30.0, 5.0
 TRUNCATION_CARE, TRUNCATION_NO = 0.1, 0.5
 # Share of the start states that nothing is known about.
 LOST_CARE, LOST_NO = 0.1, 0.5
+# Share of the predicted trajectories that come to a bad end or leave the recorded range. Unlike the others, these values count
+# themselves. Where the trajectories' model is poor (``POOR_MODEL``), it is no more than care.
+TRAJECTORY_CARE, TRAJECTORY_NO = 0.1, 0.5
 # Bandwidth of a state or action, in standard deviations of the data.
 BROAD_CARE = 1.5
 # Returns of unlike policies differ by no less than this, in standard deviations of the values.
@@ -115,6 +119,7 @@ def judge(
     n_updates: int,
     bandwidths: Sequence["Bandwidth"] = (),
     lag: ActionLag | None = None,
+    trajectories: TrajectoryFigures | None = None,
 ) -> tuple[str, tuple[str, ...]]:
     """
     :param returns: predicted
@@ -123,12 +128,14 @@ def judge(
     :param n_updates: that the policy was trained for
     :param bandwidths: of the kernels
     :param lag: of actions in the data; None where it is not known
+    :param trajectories: predicted step by step; None where there are none
     :return: ``"go"``, ``"care"`` or ``"no"``, and every objection, the grave ones first
     """
     objections = [
         *_about_returns(returns),
         *_about_limits(limits),
         *_about_support(support),
+        *_about_trajectories(trajectories),
         *_about_sight(returns, bandwidths),
     ]
     if lag is not None and lag.lag:
@@ -222,6 +229,20 @@ def _about_support(support: SupportFigures) -> Iterator[Objection]:
             f"Up to {100 * support.truncation:.0f} % of the weights behind the estimates may be missing from the neighbour "
             f"lists. Raise n_neighbors or widen the action bandwidth.",
         )
+
+
+def _about_trajectories(figures: TrajectoryFigures | None) -> Iterator[Objection]:
+    if figures is None or figures.failing < TRAJECTORY_CARE:
+        return
+    if figures.poor:
+        unexplained = f"{100 * figures.model_error:.0f} %"
+        yield Objection(
+            CARE,
+            f"{figures.text()} The model that predicts them is poor and leaves {unexplained} of the changes unexplained: this "
+            f"may be its own error.",
+        )
+    else:
+        yield Objection(NO if figures.failing >= TRAJECTORY_NO else CARE, figures.text())
 
 
 def _about_sight(returns: Returns, bandwidths: Sequence["Bandwidth"]) -> Iterator[Objection]:

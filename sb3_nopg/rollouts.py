@@ -7,7 +7,8 @@ a policy that stays from one that creeps to the end of the rail. A local-linear 
 actions before it has no such scatter. Followed from one predicted state to the next it makes a trajectory, until the task
 ends or the trajectory leaves what the data know about.
 
-It predicts the mean: noise is left out, and so is every system that jumps where its neighbours do not.
+It predicts the mean: noise is left out, and so is what happens between samples. Whether the task has ended is voted on by the
+nearest recorded states, so that one who creeps across an edge that was only ever crossed fast may seem not to have.
 """
 
 import logging

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from sb3_nopg import NOPG, NOPGD, TransitionDataset
 from sb3_nopg.cli.main import app
+from sb3_nopg.report import PolicyReport, make_report
 
 
 def nopg(*arguments: object):
@@ -54,6 +55,11 @@ def plane_data(seed: int = 0, n: int = 400, **more) -> TransitionDataset:
 def plane_model(**settings) -> NOPG:
     given = {"gamma": 0.9, "initial_states": [[0.8, -0.8]], "state_bandwidth": 0.1, "action_bandwidth": 1.0, "device": "cpu"}
     return NOPGD("MlpPolicy", None, **{"dataset": plane_data(), **given, **settings})
+
+
+def quick_report(model: NOPG, **settings) -> PolicyReport:
+    """For tests that are not about trajectories, which take some seconds."""
+    return make_report(model, trajectories=False, **settings)
 
 
 def pictures(page: str) -> list[np.ndarray]:

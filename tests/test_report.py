@@ -10,9 +10,8 @@ import pytest
 from matplotlib.image import imread
 
 import nopg_envs
-from reports import fine, line_data, nopg, pictures, refused, section
+from reports import fine, line_data, nopg, pictures, quick_report, refused, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
-from sb3_nopg.report import make_report
 from sb3_nopg.report_summary import ReportSummary, summary_path
 
 ENV = "nopg/Pendulum-v0"
@@ -26,7 +25,7 @@ SECTIONS = (
 def line(tmp_path):
     """A model trained from a file beside it."""
     line_data().save(tmp_path / "line.npz")
-    fine("train", tmp_path / "line.npz", "--updates", 2, "-o", tmp_path / "m.zip")
+    fine("train", tmp_path / "line.npz", "--updates", 2, "--gamma", 0.9, "-o", tmp_path / "m.zip")
     return tmp_path / "m.zip"
 
 
@@ -53,7 +52,7 @@ def test_every_section_is_there_and_says_something(pendulum):
     for name, words in (
         ("returns", ("predicted return", "held-out data", "95 % interval", "effective sample size")),
         ("limits", ("abs(speed) &lt; 5", "s[0] &lt; 2", "nothing is known", "steps on average")),
-        ("distribution", ("cos", "speed", "98 % of the time")),
+        ("distribution", ("cos", "speed", "98 % of the time", "predicted trajectories", "Step by step")),
         ("portraits", ("A slice through the state", " = ")),
         ("support", ("less than one sample",)),
         ("bandwidths", ("next state", "standard deviations")),
@@ -69,7 +68,7 @@ def test_every_section_is_there_and_says_something(pendulum):
 def test_every_picture_shows_something(pendulum):
     _, page, _ = pendulum
     shown = {name: len(pictures(section(page, name))) for name in SECTIONS if pictures(section(page, name))}
-    assert shown == {"returns": 1, "limits": 1, "distribution": 2, "portraits": 2, "support": 1, "learning": 1}
+    assert shown == {"returns": 1, "limits": 1, "distribution": 3, "portraits": 2, "support": 1, "learning": 1}
     for name in shown:
         for picture in pictures(section(page, name)):
             pixels = picture[..., :3].reshape(-1, 3)
@@ -147,6 +146,7 @@ def test_figures_survive_a_file_and_bad_ones_are_refused(pendulum):
         {"returns": {}},
         {"limits": [{}]},
         {"data": None},
+        {"trajectories": {}},
     ):
         with pytest.raises(InputError, match="report"):
             ReportSummary.from_json(json.dumps({**content, **changes}))
@@ -242,12 +242,12 @@ def test_the_models_own_data_are_not_called_others(line, tmp_path):
 def test_what_a_model_held_out_is_used():
     model = NOPGD("MlpPolicy", None, dataset=line_data(20), gamma=0.9, held_out=0.25, seed=0, device="cpu")
     model.learn(2)
-    returns = make_report(model).summary.returns
+    returns = quick_report(model).summary.returns
     assert returns.held_out == pytest.approx(model.held_out_return(), rel=1e-6)
     assert returns.held_out_source == "kept from training"
     assert returns.interval_source == "the held-out data"
     assert returns.interval_low <= returns.held_out <= returns.interval_high
-    own = make_report(model, held_out=line_data(5, seed=1)).summary
+    own = quick_report(model, held_out=line_data(5, seed=1)).summary
     assert own.returns.held_out_source == "given"
     assert (own.data.transitions, own.data.held_out) == (150, 50)
     # Discounted by hand: ten steps an episode, in order.
@@ -257,11 +257,11 @@ def test_what_a_model_held_out_is_used():
 
 def test_one_episode_and_synthetic_transitions_are_told():
     alone = line_data(1)
-    summary = make_report(NOPGD("MlpPolicy", None, dataset=alone, gamma=0.9, device="cpu")).summary
+    summary = quick_report(NOPGD("MlpPolicy", None, dataset=alone, gamma=0.9, device="cpu")).summary
     assert summary.returns.interval_low is None
     assert any("a single episode" in note for note in summary.notes)
     dense = line_data(6).densify(100)
-    summary = make_report(NOPGD("MlpPolicy", None, dataset=dense, gamma=0.9, device="cpu")).summary
+    summary = quick_report(NOPGD("MlpPolicy", None, dataset=dense, gamma=0.9, device="cpu")).summary
     assert (summary.data.transitions, summary.data.synthetic) == (160, 100)
     assert any("100 of 160" in note for note in summary.notes)
     assert summary.returns.interval_low < summary.returns.interval_high
@@ -279,6 +279,6 @@ def test_the_chosen_start_is_told(tmp_path):
 
 def test_a_report_needs_data_attached(line):
     with pytest.raises(InputError, match="no data"):
-        make_report(NOPG.load(line))
+        quick_report(NOPG.load(line))
     with pytest.raises(InputError, match="no data"):
         _ = NOPG.load(line).training_data

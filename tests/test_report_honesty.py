@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports import line_data, section
+from reports import line_data, quick_report, section
 from sb3_nopg import NOPGD, InputError, TransitionDataset
 from sb3_nopg.dataset_overlap import shared_rows
-from sb3_nopg.report import make_report
 from sb3_nopg.report_page import write_report
 from sb3_nopg.report_summary import ReportSummary
 from sb3_nopg.uncertainty import effective_sample_size
@@ -33,9 +32,9 @@ def test_starts_without_data_are_a_no_and_not_a_crash(tmp_path):
     assert summary.support.lost_starts == 1.0
     assert reason_with(summary, "start states")
     assert "start states" in section((tmp_path / "report.html").read_text(encoding="utf-8"), "verdict")
-    half = make_report(line_model(initial_states=[[0.0], [60.0]])).summary
+    half = quick_report(line_model(initial_states=[[0.0], [60.0]])).summary
     assert half.support.lost_starts == 0.5
-    assert make_report(line_model()).summary.support.lost_starts == 0.0
+    assert quick_report(line_model()).summary.support.lost_starts == 0.0
 
 
 def test_nothing_is_visited_by_no_samples():
@@ -45,31 +44,31 @@ def test_nothing_is_visited_by_no_samples():
 
 
 def test_figures_that_are_no_numbers_can_be_written():
-    summary = make_report(line_model()).summary
+    summary = quick_report(line_model()).summary
     odd = replace(summary, returns=replace(summary.returns, plain=math.nan))
     assert '"plain": null' in odd.to_json()
     assert math.isnan(ReportSummary.from_json(odd.to_json()).returns.plain)
 
 
 def test_an_estimator_that_sees_nothing_is_told():
-    sharp = make_report(line_model().learn(1), held_out=line_data(40, seed=1)).summary
+    sharp = quick_report(line_model().learn(1), held_out=line_data(40, seed=1)).summary
     for words in ("no difference between states", "no difference between actions", "does not depend on the policy"):
         assert not reason_with(sharp, words)
     blind = line_model(state_bandwidth_factor=100.0, action_bandwidth_factor=100.0).learn(1)
-    summary = make_report(blind, held_out=line_data(40, seed=1)).summary
+    summary = quick_report(blind, held_out=line_data(40, seed=1)).summary
     assert summary.verdict != "go"
     for words in ("no difference between states", "no difference between actions", "does not depend on the policy"):
         assert len(reason_with(summary, words)) == 1, words
     # To everything but the actions it is sharp, and still no policy differs from another. Their first-order correction sees
     # farther than their kernel.
-    numb = make_report(line_model(action_bandwidth_factor=1000.0).learn(1)).summary
+    numb = quick_report(line_model(action_bandwidth_factor=1000.0).learn(1)).summary
     assert reason_with(numb, "does not depend on the policy")
     assert not reason_with(numb, "no difference between states")
 
 
 def test_the_spread_of_returns_is_that_of_unlike_policies():
     model = line_model(pessimism=0.0)
-    returns = make_report(model).summary.returns
+    returns = quick_report(model).summary.returns
     expected = [model.estimated_return()]
     for force in (model.action_space.low, model.action_space.high, 0.5 * (model.action_space.low + model.action_space.high)):
         constant = line_model(pessimism=0.0)
@@ -84,7 +83,7 @@ def test_the_yardstick_does_not_depend_on_the_rewards_zero():
     data = line_data(40)
     shifted = replace(data, rewards=data.rewards + 100.0)
     # With pessimism, which does depend on it.
-    plain, moved = (make_report(line_model(given, pessimism=1.0)).summary.returns for given in (data, shifted))
+    plain, moved = (quick_report(line_model(given, pessimism=1.0)).summary.returns for given in (data, shifted))
     assert moved.value_spread == pytest.approx(plain.value_spread, rel=1e-3)
     assert moved.size == pytest.approx(plain.size, rel=1e-3)
     assert moved.policy_spread == pytest.approx(plain.policy_spread, rel=1e-3)
@@ -95,7 +94,7 @@ def test_densified_data_are_checked_by_their_recorded_part(tmp_path):
     # Synthetic transitions that promise what was never recorded.
     dense = recorded.densify(300)
     made_up = replace(dense, rewards=np.where(dense.synthetic, 5.0, dense.rewards))
-    report = make_report(line_model(made_up))
+    report = quick_report(line_model(made_up))
     returns = report.summary.returns
     assert returns.interval_source == "the recorded part of the data"
     assert returns.recorded == pytest.approx(line_model(made_up).estimated_return(made_up.real), rel=1e-6)
@@ -106,8 +105,8 @@ def test_densified_data_are_checked_by_their_recorded_part(tmp_path):
     assert f"{returns.recorded:.5g}" in text
     assert "by the recorded part of the data" in text
     # Where all is recorded, there is no such part.
-    assert make_report(line_model(recorded)).summary.returns.recorded is None
-    checked = make_report(line_model(made_up), held_out=line_data(20, seed=1)).summary.returns
+    assert quick_report(line_model(recorded)).summary.returns.recorded is None
+    checked = quick_report(line_model(made_up), held_out=line_data(20, seed=1)).summary.returns
     assert (checked.recorded, checked.interval_source) == (None, "the held-out data")
 
 
@@ -119,12 +118,12 @@ def test_held_out_data_that_check_nothing_are_refused():
     rounded = replace(part, rewards=part.rewards + 1.0, observations=part.observations.astype(np.float32))
     for copied in (data, part, rounded, TransitionDataset.merge(fresh, data.subsample(3))):
         with pytest.raises(InputError, match="was trained on") as caught:
-            make_report(model, held_out=copied)
+            quick_report(model, held_out=copied)
         assert caught.value.field == "held_out"
     with pytest.raises(InputError, match="a model made 50 of its 250"):
-        make_report(model, held_out=fresh.densify(50))
+        quick_report(model, held_out=fresh.densify(50))
     # One in a hundred may be chance.
-    assert make_report(model, held_out=TransitionDataset.merge(fresh, data.subsample(2))).summary.data.held_out == 202
+    assert quick_report(model, held_out=TransitionDataset.merge(fresh, data.subsample(2))).summary.data.held_out == 202
 
 
 def test_shared_rows():
@@ -152,9 +151,9 @@ def test_held_out_data_that_also_chose_are_told(tmp_path):
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "also used to choose the start or the parameters" in section(page, "returns")
     # The same data, given by hand.
-    assert make_report(chosen, held_out=chosen.held_out_data).summary.returns.held_out_chose
-    assert not make_report(chosen, held_out=line_data(20, seed=1)).summary.returns.held_out_chose
-    assert make_report(line_model(held_out=0.25, n_restarts=1).learn(1)).summary.returns.held_out_chose
-    plain = make_report(line_model(held_out=0.25).learn(1)).summary
+    assert quick_report(chosen, held_out=chosen.held_out_data).summary.returns.held_out_chose
+    assert not quick_report(chosen, held_out=line_data(20, seed=1)).summary.returns.held_out_chose
+    assert quick_report(line_model(held_out=0.25, n_restarts=1).learn(1)).summary.returns.held_out_chose
+    plain = quick_report(line_model(held_out=0.25).learn(1)).summary
     assert not plain.returns.held_out_chose
     assert not any("also chose" in note for note in plain.notes)

@@ -6,9 +6,9 @@ import torch as th
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from reports import line_data, plane_model, section
+from reports import line_data, plane_model, quick_report, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
-from sb3_nopg.report import make_report, support_along_the_way
+from sb3_nopg.report import support_along_the_way
 from sb3_nopg.report_bounds import value_range
 from sb3_nopg.report_drawing import draw_map
 from sb3_nopg.report_page import write_report
@@ -18,7 +18,7 @@ from sb3_nopg.report_support import SupportSummary, predicted_visitation, visits
 
 def test_the_pictures_have_the_right_way_up(tmp_path):
     """A policy that is predicted to stay where it starts: high in the first dimension, low in the second."""
-    report = make_report(plane_model(), limits=["s[0] < 0.5"])
+    report = quick_report(plane_model(), limits=["s[0] < 0.5"])
     n = len(report.visitation.values)
     horizontal, vertical = np.unravel_index(np.nanargmax(report.visitation.values), report.visitation.values.shape)
     assert horizontal > 0.7 * n
@@ -46,7 +46,7 @@ def test_the_pictures_have_the_right_way_up(tmp_path):
 
 def test_a_slice_shows_what_the_model_says_there():
     model = plane_model()
-    (cut,) = make_report(model).slices
+    (cut,) = quick_report(model).slices
     n = len(cut.value.values)
     centers = [low + (np.arange(n) + 0.5) * (high - low) / n for low, high in cut.value.ranges]
     for i, j in ((3, 40), (30, 7)):
@@ -80,7 +80,7 @@ def test_the_most_important_dimensions_are_shown():
     with th.no_grad():
         for parameter in model.policy.parameters():
             parameter.zero_()
-    report = make_report(model, names=["a", "b", "c", "d"])
+    report = quick_report(model, names=["a", "b", "c", "d"])
     assert [cut.value.names for cut in report.slices] == [["c", "d"], ["a", "b"]]
     assert report.slices[0].through.startswith("a = ")
     assert "d" not in report.slices[0].through
@@ -88,7 +88,7 @@ def test_the_most_important_dimensions_are_shown():
 
 def test_histograms_and_ranges_follow_the_policy():
     """It starts at 0.8 and stays there, while the data are all over the place."""
-    report = make_report(plane_model())
+    report = quick_report(plane_model())
     first = report.histograms[0]
     centers = (first.edges[1:] + first.edges[:-1]) / 2
     assert first.data.sum() == pytest.approx(1.0)
@@ -119,12 +119,12 @@ def test_bounds_that_say_something_and_bounds_that_do_not():
     # With γ = 0 and wide, flat data, little is smoothed away.
     flat = TransitionDataset(states, rng.uniform(-1, 1, (n, 1)), states[:, 0], states, np.zeros(n, dtype=bool))
     settings = {"initial_states": [[0.0]], "state_bandwidth": 0.02, "action_bandwidth": 0.02, "device": "cpu"}
-    calm = make_report(NOPGD("MlpPolicy", None, dataset=flat, gamma=0.0, **settings)).summary.bounds
+    calm = quick_report(NOPGD("MlpPolicy", None, dataset=flat, gamma=0.0, **settings)).summary.bounds
     assert calm.lipschitz_reward == pytest.approx(0.02, rel=0.05)
     assert calm.reward_bound == pytest.approx(calm.value_bound)
     assert not calm.vacuous
     assert "no more than" in calm.text()
-    wild = make_report(NOPGD("MlpPolicy", None, dataset=flat, gamma=0.99, **settings)).summary.bounds
+    wild = quick_report(NOPGD("MlpPolicy", None, dataset=flat, gamma=0.99, **settings)).summary.bounds
     assert wild.vacuous
     assert "vacuous" in wild.text()
     assert wild.value_range == pytest.approx(np.ptp(states) * 100, rel=1e-5)

@@ -11,6 +11,7 @@ from sb3_nopg import report_verdict as rules
 from sb3_nopg.report_limits import LimitFinding
 from sb3_nopg.report_summary import Bandwidth
 from sb3_nopg.report_support import SupportFigures
+from sb3_nopg.report_trajectories import POOR_MODEL
 from sb3_nopg.report_verdict import Returns, judge
 
 RETURNS = Returns(
@@ -183,7 +184,7 @@ def test_the_returns_size_is_never_zero():
 
 def test_the_guide_names_the_values_of_the_rules():
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
-    rows = [line for line in guide.splitlines() if line.startswith("| ") and re.search(r"(above|below) \d", line)]
+    rows = [line for line in guide.splitlines() if line.startswith("| ") and re.search(r"(above|below|from) \d", line)]
     constants = [
         (rules.DROP_CARE, rules.DROP_NO),
         (rules.WIDE_CARE,),
@@ -192,7 +193,8 @@ def test_the_guide_names_the_values_of_the_rules():
         (rules.FEW_CARE, rules.FEW_NO),
         (rules.TRUNCATION_CARE, rules.TRUNCATION_NO),
         (rules.LOST_CARE, rules.LOST_NO),
+        (rules.TRAJECTORY_CARE, rules.TRAJECTORY_NO, POOR_MODEL),
         (rules.BROAD_CARE,),
         (rules.BLIND_CARE,),
     ]
-    assert [tuple(map(float, re.findall(r"(?:above|below) ([\d.]+)", row))) for row in rows] == constants
+    assert [tuple(map(float, re.findall(r"(?:above|below|from) ([\d.]+)", row))) for row in rows] == constants

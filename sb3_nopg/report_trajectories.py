@@ -1,0 +1,155 @@
+"""Where a policy is predicted to go step by step, for a report: what becomes of its trajectories, in figures and words."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sb3_nopg.choices import has_bad_ends
+from sb3_nopg.errors import InputError
+from sb3_nopg.prospects import Prospects, TrajectoryJudge
+from sb3_nopg.rollouts import Rollouts
+
+if TYPE_CHECKING:
+    from sb3_nopg.nopg import NOPG
+
+# Where more than this share of the changes' variance is left unexplained, trajectories are no more than a hint.
+POOR_MODEL = 0.2
+# Dimensions of the state that are drawn.
+_MOST_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class TrajectoryFigures:
+    """
+    What becomes of the predicted trajectories, see :mod:`sb3_nopg.prospects`.
+
+    :param n_steps: that they are followed at most
+    :param n_trajectories: of all models
+    :param lasting: share of them that go on to the last step
+    :param ended: share with which the task ends
+    :param left: share that leaves the recorded range
+    :param ends_are_bad: whether an end of the task is worse than going on
+    :param median_steps: until those that do not last are over; None if all last
+    :param ends_by: name of the dimension by which most of these are over; None if all last
+    :param score: rewards along a trajectory, undiscounted, the mean of all
+    :param model_error: share of the changes' variance that the model leaves unexplained
+    :param n_earlier_actions: that the model looks at beside the last one
+    """
+
+    n_steps: int
+    n_trajectories: int
+    lasting: float
+    ended: float
+    left: float
+    ends_are_bad: bool
+    median_steps: float | None
+    ends_by: str | None
+    score: float
+    model_error: float
+    n_earlier_actions: int
+
+    @property
+    def failing(self) -> float:
+        """Share that comes to a bad end or leaves the recorded range."""
+        return self.left + (self.ended if self.ends_are_bad else 0.0)
+
+    @property
+    def poor(self) -> bool:
+        """Whether the model explains too little to rely on; one whose error is no number explains nothing."""
+        return not self.model_error <= POOR_MODEL
+
+    def text(self) -> str:
+        """What becomes of them."""
+        if self.median_steps is None:
+            return f"All {self.n_trajectories} predicted trajectories last {self.n_steps:,} steps."
+        lasts = f"{_percent(self.lasting)} last" if self.lasting else "none lasts"
+        fates = [
+            (self.ended, "come to a bad end" if self.ends_are_bad else "end the task"),
+            (self.left, "leave the recorded range"),
+        ]
+        shares = [(share, fate) for share, fate in fates if share]
+        if len(shares) == 1:
+            told = f"; {'the others' if self.lasting else 'all'} {shares[0][1]}"
+        else:
+            told = "".join(f", {_percent(share)} {fate}" for share, fate in shares) + ": those that do not last are over"
+        # Where an end is no failure, the dimension that is nearest to the end of its range says nothing.
+        place = f" mostly by {self.ends_by}" if self.failing else ""
+        return (
+            f"Of {self.n_trajectories} predicted trajectories of {self.n_steps:,} steps, {lasts}{told}{place} after "
+            f"{self.median_steps:,.0f} {'step' if self.median_steps == 1 else 'steps'} (median)."
+        )
+
+    def model_text(self) -> str:
+        """What they rest on."""
+        inputs = f"state, action and {self.n_earlier_actions} earlier" if self.n_earlier_actions else "state and action"
+        doubt = " That is too much to rely on them." if self.poor else ""
+        return (
+            f"They are predicted from {inputs} by a regression that leaves {100 * self.model_error:.3g} % of the changes' "
+            f"variance unexplained where it has not seen them. It predicts means, and no noise.{doubt}"
+        )
+
+
+@dataclass(frozen=True)
+class TrajectoryPicture:
+    """
+    What is drawn of them.
+
+    :param rollouts: of all models
+    :param low: lower end of the recorded range, (d_s,)
+    :param high: upper end, (d_s,)
+    :param shown: dimensions that are drawn, in order
+    """
+
+    rollouts: Rollouts
+    low: np.ndarray
+    high: np.ndarray
+    shown: tuple[int, ...]
+
+
+def find_trajectories(
+    model: "NOPG", names: tuple[str, ...]
+) -> tuple[TrajectoryFigures, TrajectoryPicture] | tuple[None, None]:
+    """
+    :param model: with its data attached
+    :param names: of the state's dimensions
+    :return: figures and what is to be drawn; None for both where the data are too few to predict from, or nothing moves
+    """
+    data = model.training_data
+    try:
+        judge = TrajectoryJudge.of(model)
+    except InputError:
+        return None, None
+    prospects = judge.prospects(model.act)
+    rollouts = _together(prospects)
+    over = rollouts.n_steps[~rollouts.lasting]
+    figures = TrajectoryFigures(
+        n_steps=judge.n_steps,
+        n_trajectories=len(rollouts.n_steps),
+        lasting=prospects.lasting,
+        ended=float(rollouts.ended.mean()),
+        left=float((rollouts.left_by >= 0).mean()),
+        ends_are_bad=has_bad_ends(data, model.gamma),
+        median_steps=float(np.median(over)) if len(over) else None,
+        ends_by=names[int(prospects.ends_by.argmax())] if len(over) else None,
+        score=prospects.score,
+        model_error=float(judge.models[0].error),
+        n_earlier_actions=int(judge.models[0].n_earlier_actions),
+    )
+    # Of many dimensions, those that trajectories end by, then the first ones.
+    shown = np.sort(np.argsort(-prospects.ends_by, kind="stable")[:_MOST_SHOWN])
+    states = np.concatenate([data.real.observations, data.real.next_observations])
+    return figures, TrajectoryPicture(rollouts, states.min(axis=0), states.max(axis=0), tuple(int(i) for i in shown))
+
+
+def _together(prospects: Prospects) -> Rollouts:
+    """Trajectories of all models as if of one."""
+    parts = prospects.rollouts
+    return Rollouts(
+        *(np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("states", "actions", "rewards")),
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("n_steps", "ended", "left_by")),
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
