@@ -104,6 +104,8 @@ class LearnsFromData(ResumableAlgorithm):
         self._training_data, self.held_out_data, self._transitions = training_data, held_out_data, transitions
         self.chosen_n_steps, self.chosen_pessimism = n_steps, pessimism
         self._problem, self._held_out_problem, self._start_states = None, None, None
+        # What training began with on other data is of no use any more.
+        self._untrained = None
         self.forget_solutions()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
@@ -273,6 +275,17 @@ class LearnsFromData(ResumableAlgorithm):
         if self._noise_epoch != 0:
             self._noise_epoch = 0
             self._problem = None
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Updates made, and how often draws were made anew."""
+        return self._n_updates, self._noise_epoch
+
+    @progress.setter
+    def progress(self, progress: tuple[int, int]) -> None:
+        if self._noise_epoch != progress[1]:
+            self._problem = None
+        self._n_updates, self._noise_epoch = progress
 
     @property
     def noise_seed(self) -> int:

@@ -136,8 +136,9 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`); a linear policy always
         starts at zero, so that there is nothing to draw
     :param n_attempts: trainings that the first :meth:`learn` makes at most where the data shows bad ends: another one, with
-        narrower state bandwidths, as long as the policy is predicted, step by step, to come to such an end
-        (:mod:`sb3_nopg.attempts`); not in a distributed run
+        narrower state bandwidths, as long as the policy is predicted, step by step, to come to such an end or to leave the
+        data (:mod:`sb3_nopg.attempts`). Callbacks see the first one only; not in a distributed run, and not where
+        ``state_bandwidth`` is given in numbers
     :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
     """
 
@@ -444,6 +445,8 @@ class NOPG(PolicyQueries, LearnsFromData):
         :return: the model
         """
         self.prepared_problem()
+        if reset_num_timesteps:
+            self._untrained = None
         if self.keep == "best_heldout" and self.held_out_data is None:
             # A model's file does not hold the data that it was checked on.
             raise InputError(
@@ -472,10 +475,11 @@ class NOPG(PolicyQueries, LearnsFromData):
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
         best.restore(self.policy)
-        if self._untrained is not None and wanted:
-            self._attempt_again(bool(log_interval), progress_bar)
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
+        untrained, self._untrained = self._untrained, None
+        if untrained is not None and wanted:
+            self._attempt_again(untrained, total_timesteps, bool(log_interval), progress_bar)
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
@@ -496,29 +500,31 @@ class NOPG(PolicyQueries, LearnsFromData):
         self.train()
         self.num_timesteps += 1
 
-    def _attempt_again(self, logs: bool, progress_bar: bool) -> None:
+    def _attempt_again(self, untrained: dict[str, Any], total_timesteps: int, logs: bool, progress_bar: bool) -> None:
         """Train anew where the policy is predicted to fail. What it costs goes to the log, not to the count of updates."""
-        untrained, n_updates = self._untrained, self.num_timesteps
-        assert untrained is not None
-        self._untrained = None
+        n_updates, pending = self.num_timesteps, dict(self.logger.name_to_value)
 
         def climb() -> None:
             self.num_timesteps = 0
             self.begin_again()
             self._choose_start()
             best = self._best_at_the_start()
-            for _ in shown_progress(n_updates, progress_bar and self.processes.is_main):
-                self._make_update(n_updates)
-                if self._gives_up(best, last=self.num_timesteps >= n_updates):
+            for _ in shown_progress(total_timesteps, progress_bar and self.processes.is_main):
+                self._make_update(total_timesteps)
+                if self._gives_up(best, last=self.num_timesteps >= total_timesteps):
                     break
             best.restore(self.policy)
+            self._policy_actions(self.prepared_problem())
 
         try:
             self.attempts = make_attempts(self, untrained, climb)
         finally:
             self.num_timesteps = n_updates
+        if len(self.attempts) > 1:
+            # What is remembered of one attempt's best must not come back in the midst of another's.
+            self._best = None
         if self.attempts:
-            record_attempts(self.logger, self.attempts, self.estimated_return())
+            record_attempts(self.logger, pending, self.attempts, self.estimated_return())
             if logs:
                 self.dump_logs()
 

@@ -3,11 +3,12 @@ What awaits a policy, by predicted trajectories (:mod:`.rollouts`) of several mo
 one model finds stable by a hair, another does not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sb3_nopg.choices import has_bad_ends
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.rollouts import Actor, Rollouts, TrajectoryModel
@@ -43,10 +44,11 @@ class TrajectoryJudge:
     :param dataset: single transitions
     :param starts: where trajectories begin, (m, d_s)
     :param n_steps: how long they are followed
-    :raises InputError: where there are too few transitions
+    :param ends_are_bad: whether an end of the task is worse than going on
+    :raises InputError: where there are too few transitions, or nothing changes
     """
 
-    def __init__(self, dataset: TransitionDataset, starts: np.ndarray, n_steps: int):
+    def __init__(self, dataset: TransitionDataset, starts: np.ndarray, n_steps: int, ends_are_bad: bool = True):
         whole = TrajectoryModel(dataset)
         self.models = [TrajectoryModel(half, like=whole) for half in _halves(dataset.real)]
         chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_STARTS).astype(int))]
@@ -55,8 +57,10 @@ class TrajectoryJudge:
             chosen[number::_N_MODELS] if len(chosen) >= _ENOUGH_TO_SHARE else chosen for number in range(_N_MODELS)
         ]
         self.n_steps = n_steps
-        # After a trajectory has left what is known, the worst that was seen; nothing, where that is better than an end.
-        self._unknown_reward = min(0.0, float(dataset.rewards.min()))
+        # After a trajectory has left what is known, the worst that was seen; nothing, where that is worse still. The same
+        # after a bad end, or crashing would seem a way out of a task in which every step costs.
+        self._unknown_reward = min(0.0, float(dataset.real.rewards.min()))
+        self._reward_after_end = self._unknown_reward if ends_are_bad else 0.0
 
     @classmethod
     def of(cls, model: "NOPG") -> "TrajectoryJudge":
@@ -65,7 +69,8 @@ class TrajectoryJudge:
         :raises InputError: where they are too few
         """
         n_steps = min(round(_HORIZONS / (1.0 - model.gamma)), _MOST_STEPS)
-        return cls(model.training_data, model.start_states, n_steps)
+        data = model.training_data
+        return cls(data, model.start_states, n_steps, has_bad_ends(data.real, model.gamma))
 
     def prospects(self, act: Actor) -> Prospects:
         """
@@ -73,11 +78,14 @@ class TrajectoryJudge:
         """
         followed = [model.follow(act, starts, self.n_steps) for model, starts in zip(self.models, self._starts, strict=True)]
         return Prospects(
-            float(np.concatenate([rollouts.total_rewards(self._unknown_reward) for rollouts in followed]).mean()),
+            float(np.concatenate([self._total_rewards(rollouts) for rollouts in followed]).mean()),
             float(np.concatenate([rollouts.lasting for rollouts in followed]).mean()),
             np.sum([_ends_by(model, rollouts) for model, rollouts in zip(self.models, followed, strict=True)], axis=0),
             tuple(followed),
         )
+
+    def _total_rewards(self, rollouts: Rollouts) -> np.ndarray:
+        return rollouts.total_rewards(self._unknown_reward, self._reward_after_end)
 
 
 def _ends_by(model: TrajectoryModel, rollouts: Rollouts) -> np.ndarray:
@@ -88,9 +96,10 @@ def _ends_by(model: TrajectoryModel, rollouts: Rollouts) -> np.ndarray:
 def _halves(real: TransitionDataset) -> list[TransitionDataset]:
     """Of the episodes, drawn at random; of the transitions where there are no episodes, or a single one."""
     labels, rng = episode_labels(real), np.random.default_rng(0)
-    numbers = np.arange(len(real)) if labels is None else np.unique(labels, return_inverse=True)[1]
-    if numbers.max() == 0:
-        numbers = np.arange(len(real))
+    if labels is None or (labels == labels[0]).all():
+        # What an episode's name would be of what is left of it is of no use to anybody.
+        real, labels = replace(real, episode_ids=None, timeouts=None), np.arange(len(real))
+    numbers = np.unique(labels, return_inverse=True)[1]
     n_groups = int(numbers.max()) + 1
     halves = []
     for _ in range(_N_MODELS):

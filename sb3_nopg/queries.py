@@ -132,6 +132,8 @@ class PolicyQueries:
 
         :param n_steps: how far to follow it
         :param starts: where from, (m, d_s); None for the start states
+        :return: what becomes of each
+        :raises InputError: where the data are too few to predict from
         """
         if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer) or n_steps < 1:
             raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import torch as th
 from stable_baselines3.common.logger import Logger
@@ -48,14 +49,15 @@ def record_start(logger: Logger, trials: tuple[StartTrial, ...]) -> None:
     logger.record("start/seconds", sum(trial.seconds for trial in trials))
 
 
-def record_attempts(logger: Logger, attempts: tuple[Attempt, ...], estimated_return: float) -> None:
+def record_attempts(logger: Logger, pending: dict[str, Any], attempts: tuple[Attempt, ...], estimated_return: float) -> None:
     """
     :param logger: SB3's
+    :param pending: what was still to be written before the attempts: theirs takes no one's place
     :param attempts: the one that is kept first
     :param estimated_return: of the policy that is kept
     """
-    # What is still to be written is about the last attempt's last update.
     logger.name_to_value.clear()
+    logger.name_to_value.update(pending)
     logger.record("train/estimated_return", estimated_return)
     if len(attempts) > 1:
         told = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in attempts)

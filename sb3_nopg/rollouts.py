@@ -70,15 +70,16 @@ class Rollouts:
         """Which of them went on to the last step, (m,)."""
         return ~self.ended & (self.left_by < 0)
 
-    def total_rewards(self, unknown_reward: float) -> np.ndarray:
+    def total_rewards(self, unknown_reward: float, reward_after_end: float = 0.0) -> np.ndarray:
         """
-        Undiscounted, over all T steps: an end is followed by nothing.
+        Undiscounted, over all T steps.
 
         :param unknown_reward: of each step after a trajectory has left the recorded range
+        :param reward_after_end: of each step after the task has ended
         :return: (m,)
         """
-        n_unknown = np.where(self.left_by >= 0, len(self.rewards) - self.n_steps, 0)
-        return np.nansum(self.rewards, axis=0) + n_unknown * unknown_reward
+        afterwards = np.where(self.ended, reward_after_end, np.where(self.left_by >= 0, unknown_reward, 0.0))
+        return np.nansum(self.rewards, axis=0) + (len(self.rewards) - self.n_steps) * afterwards
 
 
 class TrajectoryModel:
@@ -167,7 +168,9 @@ class TrajectoryModel:
     def _beyond(self, states: np.ndarray) -> np.ndarray:
         """By which share of the recorded range a state lies outside of it, negative inside, (m, d_s)."""
         width = self._high - self._low
-        return np.maximum(self._low - states, states - self._high) / np.where(width > 0, width, 1.0)
+        beyond = np.maximum(self._low - states, states - self._high)
+        # A dimension that never changes is nowhere near an end.
+        return np.where(width > 0, beyond / np.where(width > 0, width, 1.0), np.where(beyond > 0, beyond, -np.inf))
 
 
 def _padded(values: list[np.ndarray], length: int) -> np.ndarray:
@@ -200,8 +203,10 @@ def _choose_bandwidth(transitions: Transitions, groups: np.ndarray) -> tuple[flo
     for number in range(_N_FOLDS):
         truth = transitions.rows(judged[fold[judged] == number])
         seen = transitions.rows(np.flatnonzero(fold != number))
+        model = LocalModel(seen, _settings(_BANDWIDTHS[0]))
         for bandwidth in _BANDWIDTHS if len(truth) else ():
-            predicted, _ = LocalModel(seen, _settings(bandwidth)).predict(truth.states, truth.actions)
+            model.settings = _settings(bandwidth)
+            predicted, _ = model.predict(truth.states, truth.actions)
             squared = np.square(predicted.next_states - truth.next_states)[:, variance > 0] / variance[variance > 0]
             errors[bandwidth] += float(squared.mean(axis=1).sum()) / len(judged)
     widest = max(bandwidth for bandwidth, error in errors.items() if error <= _NEARLY_AS_GOOD * min(errors.values()))

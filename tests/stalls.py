@@ -122,7 +122,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for report in reports:
         if report.failed:
             stood = ", ".join(f"{1e3 * stall_s:.0f}" for stall_s in stalls_s)
-            report.sections.append(("the computer", f"{n_attempts} attempts, in which it stood still for up to {stood} ms"))
+            report.sections.append(("the computer", f"{n_attempts} attempt(s), in which it stood still for up to {stood} ms"))
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True

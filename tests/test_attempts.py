@@ -7,9 +7,10 @@ import pytest
 import torch as th
 from stable_baselines3.common.logger import configure
 
-from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg import NOPG, TransitionDataset, attempts
 from sb3_nopg.callbacks import NOPGCheckpointCallback
-from sb3_nopg.errors import InputError
+from sb3_nopg.choices import has_bad_ends
+from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.prospects import Prospects, TrajectoryJudge
 from test_rollouts import STARTS, brake, recorded
 
@@ -84,6 +85,40 @@ def test_what_lies_beyond_the_data_is_worth_the_worst_that_was_seen():
     assert creeping.score == pytest.approx(np.mean(expected))
 
 
+def test_crashing_is_no_way_out_of_a_task_in_which_every_step_costs():
+    """By a hundred and twenty at the end, which ten times the horizon would cost more than."""
+    data = recorded(n_episodes=60, limit=1.0)
+    rewards = np.where(data.terminals, -120.0, -1.0)
+    dataset = TransitionDataset(
+        observations=data.observations,
+        actions=data.actions,
+        rewards=rewards,
+        next_observations=data.next_observations,
+        terminals=data.terminals,
+        episode_ids=data.episode_ids,
+    )
+    assert has_bad_ends(dataset, 0.99)
+    judge = TrajectoryJudge(dataset, STARTS, 1000, ends_are_bad=True)
+    crashing = judge.prospects(lambda states: np.full((len(states), 1), 2.0))
+    assert crashing.lasting == 0.0
+    staying = judge.prospects(brake)
+    assert staying.lasting == 1.0
+    assert crashing.score < staying.score
+
+
+def test_one_episode_is_cut_without_a_word(caplog):
+    data = recorded(n_episodes=1, length=200, seed=4)
+    TrajectoryJudge(data, STARTS, 5)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("ends_by", "factor"), [((9, 1), (0.4, 1.0)), ((3, 1), (0.4, 0.4)), ((2, 2, 3, 2, 2, 2), (1, 1, 0.4, 1, 1, 1))]
+)
+def test_some_dimension_is_always_looked_at_more_closely(ends_by, factor):
+    np.testing.assert_allclose(attempts._narrowed(np.array(ends_by)), factor)
+
+
 def test_a_policy_that_lasts_is_the_only_attempt(monkeypatch):
     predict(monkeypatch, (5.0, 0.95, (0, 1)))
     model = untrained().learn(N_UPDATES, log_interval=None)
@@ -107,15 +142,15 @@ def test_a_better_second_attempt_is_kept(monkeypatch):
     np.testing.assert_array_equal(parameters(model), parameters(same))
     np.testing.assert_array_equal(model.act(STARTS), judged[1])
     assert not np.array_equal(judged[0], judged[1])
-    assert (model.num_timesteps, model._n_updates) == (N_UPDATES, N_UPDATES)
+    assert (model.num_timesteps, model.progress) == (N_UPDATES, (N_UPDATES, 0))
     assert model.estimated_return() == pytest.approx(same.estimated_return(), rel=1e-6)
 
 
 def test_a_worse_second_attempt_leaves_no_trace(monkeypatch):
-    predict(monkeypatch, (5.0, 0.2, (9, 1)), (4.0, 0.9, (0, 1)))
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (6.0, 0.1, (0, 1)))
     first = untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)
     model = untrained().learn(N_UPDATES, log_interval=None)
-    assert [attempt.score for attempt in model.attempts] == [5.0, 4.0]
+    assert [attempt.lasting for attempt in model.attempts] == [0.2, 0.1]
     np.testing.assert_array_equal(parameters(model), parameters(first))
     np.testing.assert_array_equal(model.bandwidths.state, first.bandwidths.state)
     assert model.state_bandwidth_factor == 1.0
@@ -133,7 +168,55 @@ def test_a_third_attempt_starts_from_what_the_second_was_lacking(monkeypatch):
     assert len(model.attempts) == 3
 
 
-@pytest.mark.parametrize("settings", [{"n_attempts": 1}, {"dataset": balancing(limit=np.inf)}])
+def test_a_worse_attempt_that_was_shorter_leaves_no_trace_either(monkeypatch):
+    settings = {"variant": "S", "n_action_samples": 3, "resample_interval": 2}
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (6.0, 0.1, (0, 1)))
+    first = untrained(n_attempts=1, **settings).learn(N_UPDATES, log_interval=None)
+    model, made = untrained(**settings), []
+    monkeypatch.setattr(model, "_gives_up", lambda best, last: made.append(1) or len(made) == N_UPDATES + 1)
+    model.learn(N_UPDATES, log_interval=None)
+    assert len(made) == N_UPDATES + 1
+    assert model.progress == first.progress == (N_UPDATES, (N_UPDATES - 1) // 2)
+    assert model.estimated_return() == pytest.approx(first.estimated_return(), rel=1e-6)
+
+
+def test_an_attempt_that_cannot_be_solved_is_given_up(monkeypatch, caplog):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)))
+    first = untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)
+    model, made = untrained(), []
+    make_update = model._make_update
+
+    def fails(total: int) -> None:
+        made.append(1)
+        if len(made) == N_UPDATES + 3:
+            raise SolverError("no solution")
+        make_update(total)
+
+    monkeypatch.setattr(model, "_make_update", fails)
+    model.learn(N_UPDATES, log_interval=None)
+    assert "given up: no solution" in caplog.text
+    assert len(model.attempts) == 1
+    np.testing.assert_array_equal(parameters(model), parameters(first))
+    assert model.progress == first.progress
+
+
+def test_a_policy_that_is_no_number_any_more_is_told_as_ever(monkeypatch):
+    model = untrained()
+    make_update = model._make_update
+
+    def breaks(total: int) -> None:
+        make_update(total)
+        with th.no_grad():
+            next(model.policy.parameters()).fill_(np.nan)
+
+    monkeypatch.setattr(model, "_make_update", breaks)
+    with pytest.raises(SolverError, match="smaller learning_rate"):
+        model.learn(1, log_interval=None)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"n_attempts": 1}, {"dataset": balancing(limit=np.inf)}, {"state_bandwidth": [0.3, 0.3]}]
+)
 def test_nothing_is_attempted_where_it_is_not_asked_for_or_nothing_ends_badly(settings, monkeypatch):
     judged = predict(monkeypatch)
     assert untrained(**settings).learn(N_UPDATES, log_interval=None).attempts == ()
@@ -151,7 +234,24 @@ def test_who_stops_training_does_not_want_another(monkeypatch):
     judged = predict(monkeypatch)
     model = untrained().learn(N_UPDATES, lambda *_: False, log_interval=None)
     assert model.num_timesteps == 1
+    # Nor later, when the network is not what it began with.
+    model.learn(2, log_interval=None, reset_num_timesteps=False)
+    model.learn(2, log_interval=None)
     assert not judged
+
+
+def test_schedules_are_the_same_in_every_attempt(monkeypatch):
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (6.0, 0.1, (0, 1)))
+    seen, n_looks = [], []
+    model = untrained(learning_rate=lambda remaining: seen.append(round(remaining, 3)) or 1e-3)
+    # Both give up after three of six updates.
+    monkeypatch.setattr(model, "_gives_up", lambda best, last: n_looks.append(1) or len(n_looks) % 3 == 0)
+    seen.clear()
+    model.learn(6, log_interval=None)
+    assert len(n_looks) == 6
+    of_one = len(seen) // 2
+    assert seen[:of_one] == seen[of_one:]
+    assert sorted(set(seen), reverse=True) == [1.0, round(5 / 6, 3), round(4 / 6, 3)]
 
 
 def test_too_few_data_to_predict_from_are_no_error():
@@ -187,6 +287,7 @@ def test_an_interrupted_attempt_loses_nothing(monkeypatch):
     np.testing.assert_array_equal(parameters(model), parameters(first))
     np.testing.assert_array_equal(model.bandwidths.state, first.bandwidths.state)
     assert model.num_timesteps == N_UPDATES
+    assert model.progress == first.progress
 
 
 def test_a_run_that_is_resumed_makes_the_same_attempts(monkeypatch, tmp_path):
@@ -214,15 +315,19 @@ class StopAfter(NOPGCheckpointCallback):
         pass
 
 
-def test_the_last_checkpoint_knows_of_the_attempts(monkeypatch, tmp_path):
+@pytest.mark.parametrize("settings", [{}, {"keep": "best_heldout", "held_out": 0.3}])
+def test_the_last_checkpoint_knows_of_the_attempts(settings, monkeypatch, tmp_path):
     predict(monkeypatch, (5.0, 0.2, (9, 1)), (8.0, 0.6, (3, 3)))
     dataset = balancing()
     # Written after the last update too, before the attempts.
-    model = untrained(dataset).learn(N_UPDATES, NOPGCheckpointCallback(tmp_path / "run.ckpt", 1), log_interval=None)
+    callback = NOPGCheckpointCallback(tmp_path / "run.ckpt", 1)
+    model = untrained(dataset, **settings).learn(N_UPDATES, callback, log_interval=None)
     resumed = NOPG.resume(tmp_path / "run.ckpt", dataset, device="cpu")
     np.testing.assert_array_equal(parameters(resumed), parameters(model))
     np.testing.assert_array_equal(resumed.bandwidths.state, model.bandwidths.state)
     judged = predict(monkeypatch)
+    resumed.learn(0, log_interval=None, reset_num_timesteps=False)
+    np.testing.assert_array_equal(parameters(resumed), parameters(model))
     resumed.learn(1, log_interval=None, reset_num_timesteps=False)
     assert not judged
 
@@ -240,15 +345,17 @@ def test_a_file_keeps_the_bandwidths_of_the_attempt(monkeypatch, tmp_path):
 
 
 def test_the_log_tells_the_attempts_and_their_cost(monkeypatch, tmp_path):
-    predict(monkeypatch, (5.0, 0.2, (9, 1)), (4.0, 0.9, (0, 1)))
+    predict(monkeypatch, (5.0, 0.2, (9, 1)), (6.0, 0.1, (0, 1)))
     model = untrained()
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    model.learn(N_UPDATES, log_interval=2)
+    model.learn(N_UPDATES, lambda *_: model.logger.record("user/x", model.num_timesteps) or True, log_interval=4)
     model.logger.close()
     with open(tmp_path / "progress.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [row["time/total_timesteps"] for row in rows] == ["2", "4", "6", "6"]
-    assert [row["attempts/lasting"] for row in rows] == ["", "", "", "0.2"]
+    assert [row["time/total_timesteps"] for row in rows] == ["4", "6"]
+    assert [row["attempts/lasting"] for row in rows] == ["", "0.2"]
+    # What others wanted to be written is not lost.
+    assert [row["user/x"] for row in rows] == ["4", "6"]
     assert float(rows[-1]["attempts/seconds"]) > 0.0
     # Of the policy that is kept, not of the last one trained.
     assert float(rows[-1]["train/estimated_return"]) == pytest.approx(model.estimated_return(), rel=1e-6)

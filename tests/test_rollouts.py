@@ -123,6 +123,24 @@ def test_total_rewards_count_what_is_unknown_and_not_what_is_over():
     )
     np.testing.assert_array_equal(rollouts.lasting, [True, False, False])
     np.testing.assert_allclose(rollouts.total_rewards(-10.0), [6.0, 1.0, 1.0 - 20.0])
+    np.testing.assert_allclose(rollouts.total_rewards(-10.0, -7.0), [6.0, 1.0 - 14.0, 1.0 - 20.0])
+
+
+def test_a_dimension_that_never_changes_is_never_the_one_that_is_left():
+    data = recorded(limit=1.0)
+    constant = TransitionDataset(
+        observations=np.column_stack([data.observations, np.full(len(data), 7.0)]),
+        actions=data.actions,
+        rewards=data.rewards,
+        next_observations=np.column_stack([data.next_observations, np.full(len(data), 7.0)]),
+        terminals=data.terminals,
+        episode_ids=data.episode_ids,
+    )
+    model = TrajectoryModel(constant)
+    starts = np.column_stack([STARTS, np.full(len(STARTS), 7.0)])
+    found = model.follow(lambda states: np.full((len(states), 1), 2.0), starts, 60)
+    assert found.ended.all()
+    assert (model.farthest_out(found.last_states) < 2).all()
 
 
 def test_data_without_episodes():

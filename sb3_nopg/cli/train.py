@@ -222,7 +222,9 @@ def _findable(data: str) -> str:
 def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportSummary, output: pathlib.Path) -> None:
     table = Table(show_header=False)
     table.add_row("data", f"{len(data)} transitions, {data.observation_dim} state and {data.action_dim} action dimensions")
-    table.add_row("predicted return", f"{model.estimated_return():.4g} (before learning {before:.4g}), discounted")
+    # Other bandwidths make other predictions, which are not to be compared.
+    earlier = f" (before learning {before:.4g})" if len(model.attempts) < 2 else ""
+    table.add_row("predicted return", f"{model.estimated_return():.4g}{earlier}, discounted")
     if model.held_out_data is not None:
         table.add_row("on held-out data", f"{model.held_out_return():.4g}, by {len(model.held_out_data)} transitions")
     if model.start_trials:
@@ -232,8 +234,8 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
     if model.attempts:
         seconds = sum(attempt.seconds for attempt in model.attempts)
         lasting = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in model.attempts)
-        kept = " by attempt, the one that is kept first;" if len(model.attempts) > 1 else ";"
-        table.add_row("predicted trajectories last", f"{lasting}{kept} {seconds:.0f} s")
+        kept = " by attempt, the one that is kept first" if len(model.attempts) > 1 else ""
+        table.add_row("predicted trajectories", f"{lasting} last{kept} ({seconds:.0f} s)")
     table.add_row("samples behind it", support.text())
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)
