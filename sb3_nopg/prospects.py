@@ -57,7 +57,7 @@ class TrajectoryJudge:
             chosen[number::_N_MODELS] if len(chosen) >= _ENOUGH_TO_SHARE else chosen for number in range(_N_MODELS)
         ]
         self.n_steps = n_steps
-        # After a trajectory has left what is known, the worst that was seen; nothing, where that is worse still. The same
+        # After a trajectory has left what is known, the worst reward that was seen, and never more than nothing. The same
         # after a bad end, or crashing would seem a way out of a task in which every step costs.
         self._unknown_reward = min(0.0, float(dataset.real.rewards.min()))
         self._reward_after_end = self._unknown_reward if ends_are_bad else 0.0
@@ -97,7 +97,7 @@ def _halves(real: TransitionDataset) -> list[TransitionDataset]:
     """Of the episodes, drawn at random; of the transitions where there are no episodes, or a single one."""
     labels, rng = episode_labels(real), np.random.default_rng(0)
     if labels is None or (labels == labels[0]).all():
-        # What an episode's name would be of what is left of it is of no use to anybody.
+        # Rows of one episode are drawn singly: what is left is no episode, and its missing first row is not worth a warning.
         real, labels = replace(real, episode_ids=None, timeouts=None), np.arange(len(real))
     numbers = np.unique(labels, return_inverse=True)[1]
     n_groups = int(numbers.max()) + 1

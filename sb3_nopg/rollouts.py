@@ -11,7 +11,6 @@ It predicts the mean: noise is left out, and so is what happens between samples.
 nearest recorded states, so that one who creeps across an edge that was only ever crossed fast may seem not to have.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.local_model import LocalModel, Settings, Transitions
 
-_logger = logging.getLogger(__name__)
 #: states (m, d_s) to actions (m, d_a)
 Actor = Callable[[np.ndarray], np.ndarray]
 
