@@ -25,12 +25,12 @@ from sb3_nopg.bellman import WarmStart
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.fingerprint import dataset_fingerprint
-from sb3_nopg.keeping import BestSoFar
+from sb3_nopg.keeping import BestSoFar, Waypoints
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 3
+_FORMAT = 4
 
 SelfResumable = TypeVar("SelfResumable", bound="ResumableAlgorithm")
 
@@ -46,7 +46,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         _start_states: np.ndarray | None
         _best: BestSoFar | None
         _best_before: BestSoFar | None
-        _untrained: dict[str, Any] | None
+        _waypoints: Waypoints | None
 
         @property
         def transition_gamma(self) -> float: ...
@@ -131,7 +131,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             "coarse_model": problem.coarse_model.state(),
             "held_out_coarse_model": None if held_out is None else held_out.coarse_model.state(),
             "best": None if self._best is None else self._best.state(),
-            "untrained": self._untrained,
+            "waypoints": None if self._waypoints is None else vars(self._waypoints),
             "generators": _generator_states(),
         }
 
@@ -150,7 +150,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             held_out.coarse_model.restore(state["held_out_coarse_model"], self.transition_gamma)
         if state["best"] is not None:
             self._best_before = BestSoFar.restored(state["best"])
-        self._untrained = state["untrained"]
+        self._waypoints = None if state["waypoints"] is None else Waypoints(**state["waypoints"])
         for value in state["q_history"]:
             self._warm_start.q_history.add(value)
         for value in state["visitation_history"]:

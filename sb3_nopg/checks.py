@@ -59,8 +59,8 @@ def _check_keeping(settings: Any) -> None:
     held_out = settings.held_out
     if held_out is not None and not isinstance(held_out, TransitionDataset):
         _check_number("held_out", held_out, 0.0, 1.0)
-    if settings.keep not in ("last", "best_heldout"):
-        raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "last" or "best_heldout"')
+    if settings.keep not in ("lasting", "last", "best_heldout"):
+        raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "lasting", "last" or "best_heldout"')
     if not isinstance(settings.value_iteration_start, bool):
         raise InputError("value_iteration_start", f"{settings.value_iteration_start!r} is neither True nor False", "Give one")
     n_restarts = settings.n_restarts

@@ -6,6 +6,9 @@ from typing import Any
 
 from sb3_nopg.policies import NOPGPolicy
 
+# Parts of a training at whose ends to look back.
+_N_PARTS = 3
+
 # Updates between two looks at the held-out data.
 CHECK_INTERVAL = 10
 # A return counts as better when it gains this share of its own size; less is noise of the solves.
@@ -37,7 +40,7 @@ class BestSoFar:
             return
         self.score, self.update = score, update
         if self.keep_parameters:
-            self._parameters = copy.deepcopy({"policy": policy.state_dict(), "optimizer": policy.optimizer.state_dict()})
+            self._parameters = parameters_of(policy)
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
@@ -55,3 +58,34 @@ class BestSoFar:
         if self._parameters:
             policy.load_state_dict(self._parameters["policy"])
             policy.optimizer.load_state_dict(self._parameters["optimizer"])
+
+
+@dataclass
+class Waypoints:
+    """
+    Parameters that a training passes, at its start and at the end of each third but the last: what it would have found with
+    fewer updates.
+
+    :param untrained: those that it began with, before it chose a start
+    :param passed: numbers of updates, and the parameters after them
+    """
+
+    untrained: dict[str, Any]
+    passed: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+
+    def pass_by(self, update: int, n_updates: int, policy: NOPGPolicy) -> None:
+        """
+        :param update: number of updates made so far
+        :param n_updates: that will be made
+        :param policy: as it is now
+        """
+        if update < n_updates and update in {n_updates * part // _N_PARTS for part in range(_N_PARTS)}:
+            self.passed.append((update, parameters_of(policy)))
+
+
+def parameters_of(policy: NOPGPolicy) -> dict[str, Any]:
+    """
+    :param policy: any
+    :return: its parameters and its optimiser's, as they are now
+    """
+    return copy.deepcopy({"policy": policy.state_dict(), "optimizer": policy.optimizer.state_dict()})

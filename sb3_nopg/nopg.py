@@ -20,7 +20,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 
 from sb3_nopg.arrays import regular_array
 from sb3_nopg.attached_data import BandwidthChoice, LearnsFromData, check_dataset
-from sb3_nopg.attempts import Attempt, make_attempts, parameters_of
+from sb3_nopg.attempts import Attempt, make_attempts
 from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.bellman import WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
@@ -35,7 +35,7 @@ from sb3_nopg.distributed import AgreedCallback, join_processes
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import export
 from sb3_nopg.fingerprint import settings_of
-from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar
+from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar, Waypoints, parameters_of
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import offline_vec_env
 from sb3_nopg.policies import (
@@ -66,7 +66,7 @@ _UNSAVED = (
     "_warm_start",
     "_best",
     "_best_before",
-    "_untrained",
+    "_waypoints",
     "distributed",
     "processes",
 )
@@ -129,7 +129,10 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param final_std_scale: shrink the stochastic policy's σ linearly to this share over training; None to leave it
     :param held_out: share of the data (of its episodes, where it has some) to keep from training, or other data: what the
         policy's return is checked on; None for no check
-    :param keep: ``"last"``, the parameters that training ends with, or ``"best_heldout"``, those with the best held-out return
+    :param keep: ``"last"``, the parameters that training ends with; ``"best_heldout"``, those with the best held-out return;
+        ``"lasting"``: where the data shows bad ends, of those after no, a third, two thirds and all of the first
+        :meth:`learn`'s updates the ones by which most predicted trajectories last (:mod:`sb3_nopg.attempts`), and otherwise
+        the last
     :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
     :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy; not
         in a distributed run
@@ -189,7 +192,7 @@ class NOPG(PolicyQueries, LearnsFromData):
         normalize_observations: bool = True,
         final_std_scale: float | None = None,
         held_out: float | TransitionDataset | None = None,
-        keep: str = "last",
+        keep: str = "lasting",
         patience: int | None = None,
         value_iteration_start: bool = True,
         n_restarts: int = 0,
@@ -264,7 +267,7 @@ class NOPG(PolicyQueries, LearnsFromData):
         self._transitions: TransitionDataset | None = None
         self._best: BestSoFar | None = None
         self._best_before: BestSoFar | None = None
-        self._untrained: dict[str, Any] | None = None
+        self._waypoints: Waypoints | None = None
         self._problem: BellmanProblem | None = None
         self._held_out_problem: BellmanProblem | None = None
         self._start_states: np.ndarray | None = None
@@ -446,7 +449,7 @@ class NOPG(PolicyQueries, LearnsFromData):
         """
         self.prepared_problem()
         if reset_num_timesteps:
-            self._untrained = None
+            self._waypoints = None
         if self.keep == "best_heldout" and self.held_out_data is None:
             # A model's file does not hold the data that it was checked on.
             raise InputError(
@@ -460,14 +463,16 @@ class NOPG(PolicyQueries, LearnsFromData):
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
         if self._n_updates == 0 and self.num_timesteps < total_timesteps:
-            self._untrained = parameters_of(self)
+            self._waypoints = Waypoints(parameters_of(self.policy))
             self._choose_start()
+            self._pass_by(self._waypoints, total_timesteps)
         best = self._best = self._best_at_the_start()
         wanted = True
         while self.num_timesteps < total_timesteps:
             self._make_update(total_timesteps)
             callback.update_locals(locals())
             # Before the callbacks, so that a checkpoint knows of it.
+            self._pass_by(self._waypoints, total_timesteps)
             gives_up = self._gives_up(best, last=self.num_timesteps >= total_timesteps)
             wanted = callback.on_step()
             if not wanted or gives_up:
@@ -477,9 +482,9 @@ class NOPG(PolicyQueries, LearnsFromData):
         best.restore(self.policy)
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
-        untrained, self._untrained = self._untrained, None
-        if untrained is not None and wanted:
-            self._attempt_again(untrained, total_timesteps, bool(log_interval), progress_bar)
+        waypoints, self._waypoints = self._waypoints, None
+        if waypoints is not None and wanted:
+            self._look_ahead(waypoints, total_timesteps, bool(log_interval), progress_bar)
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
@@ -500,24 +505,34 @@ class NOPG(PolicyQueries, LearnsFromData):
         self.train()
         self.num_timesteps += 1
 
-    def _attempt_again(self, untrained: dict[str, Any], total_timesteps: int, logs: bool, progress_bar: bool) -> None:
-        """Train anew where the policy is predicted to fail. What it costs goes to the log, not to the count of updates."""
+    def _pass_by(self, waypoints: Waypoints | None, total_timesteps: int) -> None:
+        if waypoints is not None and self.keep == "lasting":
+            waypoints.pass_by(self.num_timesteps, total_timesteps, self.policy)
+
+    def _look_ahead(self, waypoints: Waypoints, total_timesteps: int, logs: bool, progress_bar: bool) -> None:
+        """
+        Choose by predicted trajectories, and train anew where the policy is predicted to fail. What it costs goes to the log,
+        not to the count of updates.
+        """
         n_updates, pending = self.num_timesteps, dict(self.logger.name_to_value)
 
-        def climb() -> None:
-            self.num_timesteps = 0
+        def climb() -> Waypoints:
+            self.num_timesteps, again = 0, Waypoints(waypoints.untrained)
             self.begin_again()
             self._choose_start()
+            self._pass_by(again, total_timesteps)
             best = self._best_at_the_start()
             for _ in shown_progress(total_timesteps, progress_bar and self.processes.is_main):
                 self._make_update(total_timesteps)
+                self._pass_by(again, total_timesteps)
                 if self._gives_up(best, last=self.num_timesteps >= total_timesteps):
                     break
             best.restore(self.policy)
             self._policy_actions(self.prepared_problem())
+            return again
 
         try:
-            self.attempts = make_attempts(self, untrained, climb)
+            self.attempts = make_attempts(self, waypoints, climb)
         finally:
             self.num_timesteps = n_updates
         if len(self.attempts) > 1:

@@ -12,4 +12,5 @@ AS_IN_THE_PAPER: dict[str, Any] = {
     "n_steps": 1,
     "value_iteration_start": False,
     "n_attempts": 1,
+    "keep": "last",
 }

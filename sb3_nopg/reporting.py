@@ -64,6 +64,7 @@ def record_attempts(logger: Logger, pending: dict[str, Any], attempts: tuple[Att
         _logger.info("Of the predicted trajectories last, by attempt, the one that is kept first: %s", told)
     logger.record("attempts/lasting", attempts[0].lasting)
     logger.record("attempts/score", attempts[0].score)
+    logger.record("attempts/n_updates", attempts[0].n_updates)
     logger.record("attempts/seconds", sum(attempt.seconds for attempt in attempts))
 
 

@@ -11,7 +11,7 @@ It predicts the mean: noise is left out, and so is what happens between samples.
 nearest recorded states, so that one who creeps across an edge that was only ever crossed fast may seem not to have.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.local_model import LocalModel, Settings, Transitions
+from sb3_nopg.threads import threads_for
 
 #: states (m, d_s) to actions (m, d_a)
 Actor = Callable[[np.ndarray], np.ndarray]
@@ -67,6 +68,19 @@ class Rollouts:
     def lasting(self) -> np.ndarray:
         """Which of them went on to the last step, (m,)."""
         return ~self.ended & (self.left_by < 0)
+
+    def columns(self, chosen: slice) -> "Rollouts":
+        """
+        :param chosen: trajectories to look at
+        """
+        return Rollouts(
+            self.states[:, chosen],
+            self.actions[:, chosen],
+            self.rewards[:, chosen],
+            self.n_steps[chosen],
+            self.ended[chosen],
+            self.left_by[chosen],
+        )
 
     def total_rewards(self, unknown_reward: float, reward_after_end: float = 0.0) -> np.ndarray:
         """
@@ -126,7 +140,23 @@ class TrajectoryModel:
         :param starts: states to start from, (m, d_s)
         :param n_steps: to follow at most, T
         """
-        states = np.asarray(starts, dtype=np.float64).copy()
+        return self.follow_each([act], starts, n_steps)[0]
+
+    def follow_each(self, actors: Sequence[Actor], starts: np.ndarray, n_steps: int) -> list[Rollouts]:
+        """
+        :param actors: policies, followed side by side
+        :param starts: of each, (m, d_s)
+        :param n_steps: to follow at most, T
+        """
+        n = len(starts)
+        everywhere = np.tile(np.asarray(starts, dtype=np.float64), (len(actors), 1))
+        # Many steps, each a little work.
+        with threads_for(len(everywhere) * _N_NEIGHBORS):
+            together = self._follow(actors, everywhere, n_steps)
+        return [together.columns(slice(number * n, (number + 1) * n)) for number in range(len(actors))]
+
+    def _follow(self, actors: Sequence[Actor], states: np.ndarray, n_steps: int) -> Rollouts:
+        """:param states: to start from, as many for each actor, one after the other"""
         n = len(states)
         past = np.tile(self._usual_action, (n, 1, 1))  # (m, earlier actions, d_a)
         visited = [states.copy()]
@@ -137,7 +167,7 @@ class TrajectoryModel:
         for _ in range(n_steps):
             if not going.any():
                 break
-            actions = np.asarray(act(states[going]), dtype=np.float64).reshape(int(going.sum()), -1)
+            actions = _actions(actors, states, going)
             inputs = np.concatenate([actions[:, None], past[going]], axis=1)
             predicted, _ = self._model.predict(states[going], inputs.reshape(len(actions), -1))
             past[going] = inputs[:, :-1]
@@ -169,6 +199,15 @@ class TrajectoryModel:
         beyond = np.maximum(self._low - states, states - self._high)
         # A dimension that never changes is nowhere near an end.
         return np.where(width > 0, beyond / np.where(width > 0, width, 1.0), np.where(beyond > 0, beyond, -np.inf))
+
+
+def _actions(actors: Sequence[Actor], states: np.ndarray, going: np.ndarray) -> np.ndarray:
+    """Where each actor's trajectories are by now, (how many go on, d_a)."""
+    chosen = []
+    for act, own_states, own_going in zip(actors, np.split(states, len(actors)), np.split(going, len(actors)), strict=True):
+        if own_going.any():
+            chosen.append(np.asarray(act(own_states[own_going]), dtype=np.float64).reshape(int(own_going.sum()), -1))
+    return np.concatenate(chosen)
 
 
 def _padded(values: list[np.ndarray], length: int) -> np.ndarray:

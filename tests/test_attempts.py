@@ -32,7 +32,8 @@ def balancing(limit: float = 1.0, seed: int = 0) -> TransitionDataset:
 
 def untrained(dataset: TransitionDataset | None = None, **settings: object) -> NOPG:
     dataset = balancing() if dataset is None else dataset
-    return NOPG("MlpPolicy", None, dataset=dataset, seed=3, device="cpu", value_iteration_start=False, **settings)
+    given = {"seed": 3, "device": "cpu", "value_iteration_start": False, "keep": "last", **settings}
+    return NOPG("MlpPolicy", None, dataset=dataset, **given)
 
 
 def parameters(model: NOPG) -> np.ndarray:
@@ -41,17 +42,17 @@ def parameters(model: NOPG) -> np.ndarray:
 
 def predict(monkeypatch, *outcomes: tuple[float, float, tuple[int, ...]]) -> list[np.ndarray]:
     """
-    :param outcomes: score, share that lasts and ends in each dimension, one attempt after the other
+    :param outcomes: score, share that lasts and ends in each dimension, one attempt after the other, the last policy first
     :return: filled with the actions at the starts of each policy that is judged
     """
     coming, judged = iter(outcomes), []
 
-    def prospects(self, act):
+    def prospects(act):
         judged.append(act(STARTS))
         score, lasting, ends_by = next(coming)
         return Prospects(score, lasting, np.array(ends_by), ())
 
-    monkeypatch.setattr(TrajectoryJudge, "prospects", prospects)
+    monkeypatch.setattr(TrajectoryJudge, "prospects_of", lambda self, actors: [prospects(act) for act in actors])
     return judged
 
 
@@ -159,6 +160,85 @@ def test_a_worse_second_attempt_leaves_no_trace(monkeypatch):
     for trained in (first, model):
         trained.learn(2, log_interval=None, reset_num_timesteps=False)
     np.testing.assert_allclose(parameters(model), parameters(first), rtol=1e-4, atol=1e-6)
+
+
+def test_of_the_policies_on_the_way_the_one_that_lasts_is_kept(monkeypatch):
+    judged = predict(monkeypatch, (5.0, 0.2, (9, 1)), (6.0, 0.4, (0, 1)), (7.0, 0.95, (0, 0)), (8.0, 0.1, (0, 1)))
+    model = untrained(keep="lasting").learn(N_UPDATES, log_interval=None)
+    # After the last update, after four, after two, and at the start: what shorter trainings lead to.
+    for actions, n_updates in zip(judged, (6, 4, 2), strict=False):
+        shorter = untrained(n_attempts=1).learn(n_updates, log_interval=None)
+        np.testing.assert_array_equal(actions, shorter.act(STARTS))
+        if n_updates == 2:
+            np.testing.assert_array_equal(parameters(model), parameters(shorter))
+    np.testing.assert_array_equal(judged[3], untrained().act(STARTS))
+    assert len(judged) == 4
+    assert [(attempt.lasting, attempt.n_updates) for attempt in model.attempts] == [(0.95, 2)]
+    assert model.num_timesteps == N_UPDATES
+    # Its optimiser is the one that it had then.
+    steps = {state["step"].item() for state in model.policy.optimizer.state_dict()["state"].values()}
+    assert steps == {2.0}
+
+
+def test_where_all_last_well_enough_what_they_earn_decides(monkeypatch):
+    predict(monkeypatch, (5.0, 1.0, (0, 0)), (9.0, 0.92, (1, 0)), (6.0, 1.0, (0, 0)), (10.0, 0.89, (1, 0)))
+    model = untrained(keep="lasting").learn(N_UPDATES, log_interval=None)
+    assert (model.attempts[0].score, model.attempts[0].n_updates) == (9.0, 4)
+
+
+def test_the_last_of_equals_is_kept(monkeypatch):
+    predict(monkeypatch, *[(5.0, 1.0, (0, 0))] * 4)
+    model = untrained(keep="lasting").learn(N_UPDATES, log_interval=None)
+    np.testing.assert_array_equal(parameters(model), parameters(untrained(n_attempts=1).learn(N_UPDATES, log_interval=None)))
+
+
+def test_every_attempt_has_policies_on_the_way(monkeypatch):
+    first = [(5.0, 0.2, (9, 1)), (6.0, 0.4, (1, 9)), (5.0, 0.1, (9, 1)), (5.0, 0.1, (9, 1))]
+    second = [(5.0, 0.2, (9, 1)), (6.0, 0.3, (1, 9)), (9.0, 0.6, (9, 1)), (5.0, 0.1, (9, 1))]
+    predict(monkeypatch, *first, *second)
+    model = untrained(keep="lasting").learn(N_UPDATES, log_interval=None)
+    # Narrower where the best of the first attempt ends, which was not its last.
+    assert [attempt.state_bandwidth_factor for attempt in model.attempts] == [(1.0, 0.4), (1.0, 1.0)]
+    assert [attempt.n_updates for attempt in model.attempts] == [2, 4]
+    narrow = untrained(n_attempts=1, state_bandwidth_factor=[1.0, 0.4]).learn(2, log_interval=None)
+    np.testing.assert_array_equal(parameters(model), parameters(narrow))
+
+
+def test_bandwidths_given_in_numbers_stay_and_policies_are_judged_all_the_same(monkeypatch):
+    judged = predict(monkeypatch, *[(5.0, 0.2, (9, 1))] * 4)
+    model = untrained(keep="lasting", state_bandwidth=[0.3, 0.3]).learn(N_UPDATES, log_interval=None)
+    assert len(model.attempts) == 1
+    assert len(judged) == 4
+
+
+def test_an_early_policy_is_a_trained_one_with_the_last_ones_spread(monkeypatch):
+    predict(monkeypatch, *[(5.0, 0.2, (9, 1))] * 3, (5.0, 1.0, (0, 0)))
+    settings = {"variant": "S", "n_action_samples": 3, "final_std_scale": 0.5, "n_attempts": 1}
+    model = untrained(keep="lasting", **settings).learn(N_UPDATES, log_interval=None)
+    assert model.attempts[0].n_updates == 0
+    np.testing.assert_array_equal(parameters(model), parameters(untrained(**settings)))
+    assert model.policy.std_scale.item() == 0.5
+    # Other data must not change what it does.
+    before = model.act(STARTS)
+    data = balancing()
+    model.set_dataset(data.filter(data.observations[:, 0] > 0))
+    np.testing.assert_array_equal(model.act(STARTS), before)
+
+
+def test_policies_side_by_side_are_judged_as_one_by_one():
+    judge = TrajectoryJudge(recorded(limit=2.0), STARTS, 150)
+
+    def creep(states):
+        return 5.0 * (0.1 - states[:, 1:]) - 0.5 * np.sin(states[:, :1])
+
+    together = judge.prospects_of([brake, creep, brake])
+    for act, found in zip((brake, creep, brake), together, strict=True):
+        alone = judge.prospects(act)
+        assert (found.lasting, found.ends_by.tolist()) == (alone.lasting, alone.ends_by.tolist())
+        assert found.score == pytest.approx(alone.score)
+        for one, other in zip(found.rollouts, alone.rollouts, strict=True):
+            np.testing.assert_array_equal(one.n_steps, other.n_steps)
+            np.testing.assert_allclose(one.states, other.states, atol=1e-9)
 
 
 def test_a_third_attempt_starts_from_what_the_second_was_lacking(monkeypatch):
@@ -302,6 +382,21 @@ def test_a_run_that_is_resumed_makes_the_same_attempts(monkeypatch, tmp_path):
     resumed.learn(N_UPDATES - resumed.num_timesteps, log_interval=None, reset_num_timesteps=False)
     np.testing.assert_array_equal(parameters(resumed), parameters(whole))
     assert resumed.attempts[0].state_bandwidth_factor == whole.attempts[0].state_bandwidth_factor == (0.4, 1.0)
+
+
+def test_a_run_that_is_resumed_remembers_the_policies_on_the_way(monkeypatch, tmp_path):
+    outcomes = [(5.0, 0.2, (9, 1)), (5.0, 0.2, (9, 1)), (6.0, 1.0, (0, 0)), (5.0, 0.2, (9, 1))]
+    predict(monkeypatch, *outcomes)
+    whole = untrained(keep="lasting").learn(N_UPDATES, log_interval=None)
+    dataset = balancing()
+    part = untrained(dataset, keep="lasting")
+    part.learn(N_UPDATES, StopAfter(tmp_path / "run.ckpt", N_UPDATES // 2), log_interval=None)
+    judged = predict(monkeypatch, *outcomes)
+    resumed = NOPG.resume(tmp_path / "run.ckpt", dataset, device="cpu")
+    resumed.learn(N_UPDATES - resumed.num_timesteps, log_interval=None, reset_num_timesteps=False)
+    assert len(judged) == 4
+    assert resumed.attempts[0].n_updates == whole.attempts[0].n_updates == 2
+    np.testing.assert_array_equal(parameters(resumed), parameters(whole))
 
 
 class StopAfter(NOPGCheckpointCallback):

@@ -40,6 +40,7 @@ class Weights(str, Enum):
 class Keep(str, Enum):
     """Which parameters to end with."""
 
+    LASTING = "lasting"
     LAST = "last"
     BEST_HELDOUT = "best_heldout"
 
@@ -56,6 +57,7 @@ _RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS, PREDICTIVE))
 _BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), or a rule: {_RULES}."
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(NOPG).parameters.items()}
 _WEIGHTS = Weights(_DEFAULTS["weights"])
+_KEEP = Keep(_DEFAULTS["keep"])
 _FACTOR = "Multiplies it: a number, or one for each dimension. Larger makes smoother estimates from more samples."
 
 
@@ -114,7 +116,13 @@ def train(
     held_out: Annotated[
         float | None, typer.Option(help="Share of the data, by episodes, that is never learned from but checked on.")
     ] = None,
-    keep: Annotated[Keep, typer.Option(help="Which parameters to end with; best_heldout needs --held-out.")] = Keep.LAST,
+    keep: Annotated[
+        Keep,
+        typer.Option(
+            help="Which parameters to end with: of those on the way the ones by which most predicted trajectories last, where "
+            "the data show bad ends; the last; or, with --held-out, those that did best on what was held out."
+        ),
+    ] = _KEEP,
     patience: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates without an improvement.")] = None,
     n_neighbors: Annotated[str, typer.Option(help="Samples considered at each state: a count, auto or all.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same policy.")] = 0,
