@@ -3,15 +3,20 @@ What the Bellman equation on a fixed data set is made of, prepared once; :mod:`s
 another.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch as th
 
+from sb3_nopg.neighbors import NeighborLists
 from sb3_nopg.processes import Processes
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.solvers.recording import Recordings
 from sb3_nopg.support import Queries, Support
 from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
+
+# Kernel mass of all samples together at a start state about which nothing is known: the nearest is four bandwidths away.
+_NEXT_TO_NOTHING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class BellmanProblem:
     :param coarse_model: what makes the solves fast, refreshed now and then
     :param n_initial_states: n₀, of all processes
     :param worst_value: w, what a policy gets where weights are missing
+    :param lost_starts: whether no sample is near some of this process's start states, so that the nearest ones speak for them
     :param start_weights: how much each start state counts, (n₀,); None: all the same, one together
     :param processes: that share the queries and the rows of P̂
     :param recordings: of the solvers' iterations, on a GPU
@@ -50,6 +56,7 @@ class BellmanProblem:
     coarse_model: CoarseModel
     n_initial_states: int
     worst_value: float = 0.0
+    lost_starts: bool = False
     start_weights: th.Tensor | None = None
     processes: Processes = field(default_factory=Processes)
     recordings: Recordings = field(default_factory=Recordings)
@@ -128,6 +135,7 @@ def prepare_problem(
         noise = processes.own(next_state_noise)
         next_states = (next_states[:, None, :] + next_state_bandwidth * noise).flatten(0, 1)
     queries = _locate_alike(support, th.cat([next_states, processes.own(initial_states)]), processes)
+    lost_starts = _bring_samples_near(queries.neighbors, len(next_states), support.pessimism)
     columns, continues = None, 1.0 - processes.own(terminals).to(rewards.dtype)
     if queries.neighbors.indices is not None:
         columns = queries.neighbors.indices[: len(next_states)].reshape(len(continues), -1)
@@ -143,6 +151,7 @@ def prepare_problem(
         coarse_model=CoarseModel(next_observations / support.state_bandwidth, processes.several),
         worst_value=_worst_value(rewards, terminals, gamma) if support.pessimism > 0.0 else 0.0,
         n_initial_states=len(initial_states),
+        lost_starts=lost_starts,
         processes=processes,
     )
 
@@ -154,6 +163,27 @@ def _locate_alike(support: Support, states: th.Tensor, processes: Processes) -> 
     if longest == queries.neighbors.n_neighbors:
         return queries
     return replace(support, n_neighbors=longest).locate(states)
+
+
+def _bring_samples_near(neighbors: NeighborLists, n_next_states: int, pessimism: float) -> bool:
+    """
+    Where the task starts is not the policy's choice. At a start state that no sample is near, pessimism would expect the worst
+    of every policy alike, and there would be nothing to learn from; so samples count there as if the nearest of them were at
+    the very place.
+
+    :param neighbors: of next states and start states; changed
+    :param n_next_states: how many are next states
+    :param pessimism: κ
+    :return: whether there are such start states
+    """
+    log_kernel, log_dropped = neighbors.log_state_kernel[n_next_states:], neighbors.log_dropped_mass[n_next_states:]
+    if pessimism == 0.0 or len(log_kernel) == 0:
+        return False
+    lost = log_kernel.logsumexp(dim=1) < math.log(_NEXT_TO_NOTHING)
+    distance = th.where(lost, log_kernel.amax(dim=1), 0.0)
+    log_kernel.sub_(distance[:, None])
+    log_dropped.sub_(distance)
+    return bool(lost.any())
 
 
 def _lay_out(columns: th.Tensor | None, rewards: th.Tensor, processes: Processes) -> TransitionMatrix:
