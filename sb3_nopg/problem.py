@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import torch as th
 
-from sb3_nopg.neighbors import NeighborLists
 from sb3_nopg.processes import Processes
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.solvers.recording import Recordings
@@ -38,7 +37,7 @@ class BellmanProblem:
     :param coarse_model: what makes the solves fast, refreshed now and then
     :param n_initial_states: n₀, of all processes
     :param worst_value: w, what a policy gets where weights are missing
-    :param lost_starts: whether no sample is near some of this process's start states, so that the nearest ones speak for them
+    :param lost_starts: whether no sample is near any start state, so that the nearest ones speak for them
     :param start_weights: how much each start state counts, (n₀,); None: all the same, one together
     :param processes: that share the queries and the rows of P̂
     :param recordings: of the solvers' iterations, on a GPU
@@ -135,7 +134,7 @@ def prepare_problem(
         noise = processes.own(next_state_noise)
         next_states = (next_states[:, None, :] + next_state_bandwidth * noise).flatten(0, 1)
     queries = _locate_alike(support, th.cat([next_states, processes.own(initial_states)]), processes)
-    lost_starts = _bring_samples_near(queries.neighbors, len(next_states), support.pessimism)
+    lost_starts = _bring_samples_near(queries, len(next_states), support.pessimism, processes)
     columns, continues = None, 1.0 - processes.own(terminals).to(rewards.dtype)
     if queries.neighbors.indices is not None:
         columns = queries.neighbors.indices[: len(next_states)].reshape(len(continues), -1)
@@ -165,25 +164,29 @@ def _locate_alike(support: Support, states: th.Tensor, processes: Processes) -> 
     return replace(support, n_neighbors=longest).locate(states)
 
 
-def _bring_samples_near(neighbors: NeighborLists, n_next_states: int, pessimism: float) -> bool:
+def _bring_samples_near(queries: Queries, n_next_states: int, pessimism: float, processes: Processes) -> bool:
     """
-    Where the task starts is not the policy's choice. At a start state that no sample is near, pessimism would expect the worst
-    of every policy alike, and there would be nothing to learn from; so samples count there as if the nearest of them were at
-    the very place.
+    Where no sample is near any start state, pessimism expects the worst of every policy alike, and there is nothing to learn
+    from. But where the task starts is not the policy's choice: samples then count there as if the nearest were at the very
+    place. Where some start states are known, the policy learns for those.
 
-    :param neighbors: of next states and start states; changed
+    :param queries: next states and start states; changed
     :param n_next_states: how many are next states
     :param pessimism: κ
-    :return: whether there are such start states
+    :param processes: that share them
+    :return: whether all start states are lost
     """
-    log_kernel, log_dropped = neighbors.log_state_kernel[n_next_states:], neighbors.log_dropped_mass[n_next_states:]
-    if pessimism == 0.0 or len(log_kernel) == 0:
+    if pessimism == 0.0:
         return False
-    lost = log_kernel.logsumexp(dim=1) < math.log(_NEXT_TO_NOTHING)
-    distance = th.where(lost, log_kernel.amax(dim=1), 0.0)
-    log_kernel.sub_(distance[:, None])
-    log_dropped.sub_(distance)
-    return bool(lost.any())
+    neighbors = queries.neighbors
+    log_kernel, log_dropped = neighbors.log_state_kernel[n_next_states:], neighbors.log_dropped_mass[n_next_states:]
+    known = log_kernel.logsumexp(dim=1) >= math.log(_NEXT_TO_NOTHING)
+    if processes.largest(float(known.any())):
+        return False
+    nearest = log_kernel.amax(dim=1)
+    log_kernel.sub_(nearest[:, None])
+    log_dropped.sub_(nearest)
+    return True
 
 
 def _lay_out(columns: th.Tensor | None, rewards: th.Tensor, processes: Processes) -> TransitionMatrix:
