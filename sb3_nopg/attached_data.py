@@ -105,7 +105,7 @@ class LearnsFromData(ResumableAlgorithm):
         self.chosen_n_steps, self.chosen_pessimism = n_steps, pessimism
         self._problem, self._held_out_problem, self._start_states = None, None, None
         # What training began with on other data is of no use any more.
-        self._untrained = None
+        self._waypoints = None
         self.forget_solutions()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)

@@ -26,6 +26,7 @@ from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.keeping import Waypoints, parameters_of
 from sb3_nopg.prospects import Prospects, TrajectoryJudge
 from sb3_nopg.rollouts import Actor
+from sb3_nopg.starts import fresh_policy
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
@@ -124,7 +125,7 @@ def _judged(
     model: "NOPG", judge: TrajectoryJudge, waypoints: Waypoints, began: float
 ) -> tuple[Attempt, np.ndarray, _Snapshot]:
     """The best that a training has passed, the last one where several are."""
-    policies = [(model.num_timesteps, parameters_of(model.policy)), *_as_at_the_end(model, waypoints)]
+    policies = [(waypoints.ended_after, parameters_of(model.policy)), *_as_at_the_end(model, waypoints)]
     prospects = judge.prospects_of([_actor(model, parameters) for _, parameters in policies])
     chosen = max(range(len(policies)), key=lambda number: _promise(prospects[number]))
     (n_updates, parameters), what = policies[chosen], prospects[chosen]
@@ -139,16 +140,16 @@ def _judged(
 
 
 def _as_at_the_end(model: "NOPG", waypoints: Waypoints) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Latest first, with the last policy's buffers: training has set them on the way, σ's decay among them."""
-    buffers = dict(model.policy.named_buffers())
+    """Latest first, with what is no parameter and was set on the way: σ's decay, and that the normalisation is settled."""
+    last = model.policy.state_dict()
+    settled = {name: last[name].clone() for name in ("std_scale", "normalization_fitted")}
     for n_updates, parameters in reversed(waypoints.passed):
-        policy = {name: buffers[name].clone() if name in buffers else value for name, value in parameters["policy"].items()}
-        yield n_updates, {**parameters, "policy": policy}
+        yield n_updates, {**parameters, "policy": {**parameters["policy"], **settled}}
 
 
 def _actor(model: "NOPG", parameters: dict[str, Any]) -> Actor:
     """What a policy does. Step by step a processor is the quicker one, whatever the model is on."""
-    policy = copy.deepcopy(model.policy).to("cpu")
+    policy = fresh_policy(model)
     policy.load_state_dict(parameters["policy"])
     return lambda states: policy.predict(states.astype(np.float32), deterministic=True)[0]
 

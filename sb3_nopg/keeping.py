@@ -53,34 +53,44 @@ class BestSoFar:
         """
         return cls(state["keep"], state["score"], state["update"], state["parameters"])
 
-    def restore(self, policy: NOPGPolicy) -> None:
-        """Put the best parameters back, if they were kept."""
-        if self._parameters:
-            policy.load_state_dict(self._parameters["policy"])
-            policy.optimizer.load_state_dict(self._parameters["optimizer"])
+    def restore(self, policy: NOPGPolicy, update: int) -> int:
+        """
+        Put the best parameters back, if they were kept.
+
+        :param policy: as it is now
+        :param update: number of updates made so far
+        :return: after how many of them it was as it is then
+        """
+        if not self._parameters:
+            return update
+        policy.load_state_dict(self._parameters["policy"])
+        policy.optimizer.load_state_dict(self._parameters["optimizer"])
+        return self.update
 
 
 @dataclass
 class Waypoints:
     """
-    Parameters that a training passes, at its start and at the end of each third but the last: what it would have found with
-    fewer updates.
+    Parameters that a training passes: at its start, which is what the trial of starts has made of it, and after each third of
+    the updates that were asked for.
 
     :param untrained: those that it began with, before it chose a start
     :param passed: numbers of updates, and the parameters after them
+    :param ended_after: updates after which the policy was there that training ends with
     """
 
     untrained: dict[str, Any]
     passed: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    ended_after: int = 0
 
-    def pass_by(self, update: int, n_updates: int, policy: NOPGPolicy) -> None:
-        """
-        :param update: number of updates made so far
-        :param n_updates: that will be made
-        :param policy: as it is now
-        """
-        if update < n_updates and update in {n_updates * part // _N_PARTS for part in range(_N_PARTS)}:
-            self.passed.append((update, parameters_of(policy)))
+
+def is_waypoint(update: int, n_updates: int) -> bool:
+    """
+    :param update: number of updates made so far
+    :param n_updates: that will be made
+    :return: whether to remember the parameters now; those at the end are there anyway
+    """
+    return update < n_updates and update in {n_updates * part // _N_PARTS for part in range(_N_PARTS)}
 
 
 def parameters_of(policy: NOPGPolicy) -> dict[str, Any]:

@@ -30,12 +30,13 @@ from sb3_nopg.buffer import (
 )
 from sb3_nopg.callbacks import UpdateProgressBar, shown_progress
 from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces
+from sb3_nopg.choices import has_bad_ends
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.distributed import AgreedCallback, join_processes
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import export
 from sb3_nopg.fingerprint import settings_of
-from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar, Waypoints, parameters_of
+from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar, Waypoints, is_waypoint, parameters_of
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import offline_vec_env
 from sb3_nopg.policies import (
@@ -122,7 +123,8 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param pessimism: weight, in samples, of an imaginary sample of the worst value at every state and action: where fewer
         real ones stand behind an estimate (see :meth:`support`), it counts for more; 0 for none. It is a risk at every step,
         so that (1 − gamma) times the usual support is a lot already. ``"auto"``: 0.1 where the data shows bad ends, 0.001
-        where it does not (:mod:`sb3_nopg.choices`)
+        where it does not (:mod:`sb3_nopg.choices`). Where there is no data near any start state, samples count for more
+        at these, and a warning tells: there would be nothing to learn from
     :param solver_tolerance: relative residual of the linear systems
     :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
@@ -130,9 +132,9 @@ class NOPG(PolicyQueries, LearnsFromData):
     :param held_out: share of the data (of its episodes, where it has some) to keep from training, or other data: what the
         policy's return is checked on; None for no check
     :param keep: ``"last"``, the parameters that training ends with; ``"best_heldout"``, those with the best held-out return;
-        ``"lasting"``: where the data shows bad ends, of those after no, a third, two thirds and all of the first
-        :meth:`learn`'s updates the ones by which most predicted trajectories last (:mod:`sb3_nopg.attempts`), and otherwise
-        the last
+        ``"lasting"``: where the data shows bad ends, of those at the start, after a third, two thirds and all of the first
+        :meth:`learn`'s updates the ones by which most predicted trajectories last, or which earn most along them where nine
+        in ten last (:mod:`sb3_nopg.attempts`). Otherwise, and in a distributed run, the last
     :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
     :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy; not
         in a distributed run
@@ -479,11 +481,12 @@ class NOPG(PolicyQueries, LearnsFromData):
                 break
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
-        best.restore(self.policy)
+        ended_after = best.restore(self.policy, self.num_timesteps)
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
         waypoints, self._waypoints = self._waypoints, None
         if waypoints is not None and wanted:
+            waypoints.ended_after = ended_after
             self._look_ahead(waypoints, total_timesteps, bool(log_interval), progress_bar)
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
@@ -506,8 +509,10 @@ class NOPG(PolicyQueries, LearnsFromData):
         self.num_timesteps += 1
 
     def _pass_by(self, waypoints: Waypoints | None, total_timesteps: int) -> None:
-        if waypoints is not None and self.keep == "lasting":
-            waypoints.pass_by(self.num_timesteps, total_timesteps, self.policy)
+        if waypoints is None or self.keep != "lasting" or self.processes.several:
+            return
+        if is_waypoint(self.num_timesteps, total_timesteps) and has_bad_ends(self.training_data.real, self.gamma):
+            waypoints.passed.append((self.num_timesteps, parameters_of(self.policy)))
 
     def _look_ahead(self, waypoints: Waypoints, total_timesteps: int, logs: bool, progress_bar: bool) -> None:
         """
@@ -527,7 +532,7 @@ class NOPG(PolicyQueries, LearnsFromData):
                 self._pass_by(again, total_timesteps)
                 if self._gives_up(best, last=self.num_timesteps >= total_timesteps):
                     break
-            best.restore(self.policy)
+            again.ended_after = best.restore(self.policy, self.num_timesteps)
             self._policy_actions(self.prepared_problem())
             return again
 
@@ -535,10 +540,9 @@ class NOPG(PolicyQueries, LearnsFromData):
             self.attempts = make_attempts(self, waypoints, climb)
         finally:
             self.num_timesteps = n_updates
-        if len(self.attempts) > 1:
-            # What is remembered of one attempt's best must not come back in the midst of another's.
-            self._best = None
         if self.attempts:
+            # What is remembered of another policy must not come back in the midst of this one's training.
+            self._best = None
             record_attempts(self.logger, pending, self.attempts, self.estimated_return())
             if logs:
                 self.dump_logs()

@@ -14,8 +14,8 @@ from sb3_nopg.solvers.recording import Recordings
 from sb3_nopg.support import Queries, Support
 from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
 
-# Kernel mass of all samples together at a start state about which nothing is known: the nearest is four bandwidths away.
-_NEXT_TO_NOTHING = 1e-3
+# Kernel mass of all samples together at the best known start state. A single sample has less from 3.7 bandwidths on.
+_LEAST_START_MASS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class BellmanProblem:
     :param coarse_model: what makes the solves fast, refreshed now and then
     :param n_initial_states: n₀, of all processes
     :param worst_value: w, what a policy gets where weights are missing
-    :param lost_starts: whether no sample is near any start state, so that the nearest ones speak for them
+    :param lost_starts: whether no sample is near any start state, so that the nearest ones count for more there
     :param start_weights: how much each start state counts, (n₀,); None: all the same, one together
     :param processes: that share the queries and the rows of P̂
     :param recordings: of the solvers' iterations, on a GPU
@@ -134,7 +134,7 @@ def prepare_problem(
         noise = processes.own(next_state_noise)
         next_states = (next_states[:, None, :] + next_state_bandwidth * noise).flatten(0, 1)
     queries = _locate_alike(support, th.cat([next_states, processes.own(initial_states)]), processes)
-    lost_starts = _bring_samples_near(queries, len(next_states), support.pessimism, processes)
+    queries, lost_starts = _with_starts_in_sight(queries, len(next_states), support.pessimism, processes)
     columns, continues = None, 1.0 - processes.own(terminals).to(rewards.dtype)
     if queries.neighbors.indices is not None:
         columns = queries.neighbors.indices[: len(next_states)].reshape(len(continues), -1)
@@ -164,29 +164,37 @@ def _locate_alike(support: Support, states: th.Tensor, processes: Processes) -> 
     return replace(support, n_neighbors=longest).locate(states)
 
 
-def _bring_samples_near(queries: Queries, n_next_states: int, pessimism: float, processes: Processes) -> bool:
+def _with_starts_in_sight(
+    queries: Queries, n_next_states: int, pessimism: float, processes: Processes
+) -> tuple[Queries, bool]:
     """
-    Where no sample is near any start state, pessimism expects the worst of every policy alike, and there is nothing to learn
-    from. But where the task starts is not the policy's choice: samples then count there as if the nearest were at the very
-    place. Where some start states are known, the policy learns for those.
+    Where no sample is near any start state, a pessimist expects the worst of every policy alike, and there is nothing to learn
+    from. But where the task starts is not the policy's choice. So samples count for more there, at all start states by the
+    same factor, until the best known of them has a little mass. It is still little: much of what is predicted stays the worst.
 
-    :param queries: next states and start states; changed
+    :param queries: next states, then start states
     :param n_next_states: how many are next states
     :param pessimism: κ
     :param processes: that share them
-    :return: whether all start states are lost
+    :return: the queries, and whether samples had to count for more
     """
     if pessimism == 0.0:
-        return False
+        return queries, False
     neighbors = queries.neighbors
-    log_kernel, log_dropped = neighbors.log_state_kernel[n_next_states:], neighbors.log_dropped_mass[n_next_states:]
-    known = log_kernel.logsumexp(dim=1) >= math.log(_NEXT_TO_NOTHING)
-    if processes.largest(float(known.any())):
-        return False
-    nearest = log_kernel.amax(dim=1)
-    log_kernel.sub_(nearest[:, None])
-    log_dropped.sub_(nearest)
-    return True
+    log_mass = neighbors.log_state_kernel[n_next_states:].logsumexp(dim=1)
+    best_known = processes.largest(float(log_mass.max()) if len(log_mass) else -math.inf)
+    missing = math.log(_LEAST_START_MASS) - best_known
+    # So far away that it is no number any more, there is no nearest sample either.
+    if missing <= 0.0 or not math.isfinite(missing):
+        return queries, False
+    factor = neighbors.log_dropped_mass.new_zeros(len(queries))
+    factor[n_next_states:] = missing
+    nearer = replace(
+        neighbors,
+        log_state_kernel=neighbors.log_state_kernel + factor[:, None],
+        log_dropped_mass=neighbors.log_dropped_mass + factor,
+    )
+    return replace(queries, neighbors=nearer), True
 
 
 def _lay_out(columns: th.Tensor | None, rewards: th.Tensor, processes: Processes) -> TransitionMatrix:

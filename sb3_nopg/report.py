@@ -198,6 +198,8 @@ def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[st
         )
     if returns.held_out_chose:
         notes.append("The held-out data also chose the start or the parameters: what they predict is on the high side.")
+    if model.attempts:
+        notes.append("Trajectories like these also chose among the policies of training: what they show is on the high side.")
     if data.n_synthetic:
         notes.append(f"{data.n_synthetic:,} of {len(data):,} transitions were made by a model of the others, not recorded.")
     if returns.interval_low is None:

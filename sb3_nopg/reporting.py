@@ -98,8 +98,8 @@ def announce_thin_support(problem: BellmanProblem, actions: th.Tensor) -> None:
     """
     if problem.lost_starts:
         _logger.warning(
-            "Nothing was recorded near where the task starts: what followed the nearest recorded states is taken for what will "
-            "follow there. Record episodes that start there, or give initial_states that the data knows."
+            "Nothing was recorded near where the task starts: what followed the nearest recorded states is taken for what "
+            "will follow there. Record episodes that start there, or give initial_states that the data knows."
         )
     effective = _median_effective_samples(problem, actions)
     if effective < _FEW_SAMPLES:

@@ -202,7 +202,7 @@ class TrajectoryModel:
 
 
 def _actions(actors: Sequence[Actor], states: np.ndarray, going: np.ndarray) -> np.ndarray:
-    """Where each actor's trajectories are by now, (how many go on, d_a)."""
+    """What each actor does where its own trajectories are by now, (how many go on, d_a)."""
     chosen = []
     for act, own_states, own_going in zip(actors, np.split(states, len(actors)), np.split(going, len(actors)), strict=True):
         if own_going.any():

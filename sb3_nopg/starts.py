@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch as th
 
 from sb3_nopg.errors import SolverError
+from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.value_iteration import candidate_actions, imitate, iterate_values
 
 if TYPE_CHECKING:
@@ -96,12 +97,22 @@ def _starts(model: "NOPG") -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"restart {number}", lambda number=number: _draw_parameters(model, number)  # type: ignore[misc]
 
 
-def _draw_parameters(model: "NOPG", number: int) -> None:
-    """Parameters as another seed would have drawn them; what the policy knows of the data stays."""
+def fresh_policy(model: "NOPG", number: int = 0) -> NOPGPolicy:
+    """
+    :param model: any
+    :param number: of the draw
+    :return: a policy like the model's, with parameters of its own, on the processor
+    """
     with th.random.fork_rng(devices=[]):
         th.manual_seed(model.noise_seed + number)
-        fresh = model.policy_class(model.observation_space, model.action_space, model.lr_schedule, **model.policy_kwargs)
-    drawn = dict(fresh.named_parameters())
+        return model.policy_class(  # type: ignore[return-value]
+            model.observation_space, model.action_space, model.lr_schedule, **model.policy_kwargs
+        )
+
+
+def _draw_parameters(model: "NOPG", number: int) -> None:
+    """Parameters as another seed would have drawn them; what the policy knows of the data stays."""
+    drawn = dict(fresh_policy(model, number).named_parameters())
     with th.no_grad():
         for name, parameter in model.policy.named_parameters():
             parameter.copy_(drawn[name])

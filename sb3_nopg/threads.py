@@ -15,7 +15,7 @@ def threads_for(n_entries: int) -> Iterator[None]:
     """
     Work on one thread while the work is small, and leave torch's setting as it was.
 
-    :param n_entries: entries of the transition matrix, or what else is weights at one time
+    :param n_entries: entries of the transition matrix, or of whatever else one operation works on
     """
     n_threads = th.get_num_threads()
     if n_entries < _WORTH_SHARING:

@@ -1,4 +1,4 @@
-"""Another training where a policy is predicted to fail: when it is made, what it changes, and what is kept."""
+"""Which of the policies that training passes is kept, and another training where it is predicted to fail."""
 
 import csv
 
@@ -11,6 +11,7 @@ from sb3_nopg import NOPG, TransitionDataset, attempts
 from sb3_nopg.callbacks import NOPGCheckpointCallback
 from sb3_nopg.choices import has_bad_ends
 from sb3_nopg.errors import InputError, SolverError
+from sb3_nopg.policies import DeterministicMlpPolicy
 from sb3_nopg.prospects import Prospects, TrajectoryJudge
 from test_rollouts import STARTS, brake, recorded
 
@@ -213,16 +214,76 @@ def test_bandwidths_given_in_numbers_stay_and_policies_are_judged_all_the_same(m
 
 def test_an_early_policy_is_a_trained_one_with_the_last_ones_spread(monkeypatch):
     predict(monkeypatch, *[(5.0, 0.2, (9, 1))] * 3, (5.0, 1.0, (0, 0)))
-    settings = {"variant": "S", "n_action_samples": 3, "final_std_scale": 0.5, "n_attempts": 1}
+    settings = {
+        "variant": "S",
+        "n_action_samples": 3,
+        "final_std_scale": 0.5,
+        "n_attempts": 1,
+        "normalize_observations": False,
+    }
     model = untrained(keep="lasting", **settings).learn(N_UPDATES, log_interval=None)
     assert model.attempts[0].n_updates == 0
     np.testing.assert_array_equal(parameters(model), parameters(untrained(**settings)))
     assert model.policy.std_scale.item() == 0.5
     # Other data must not change what it does.
     before = model.act(STARTS)
-    data = balancing()
+    data, model.normalize_observations = balancing(), True
     model.set_dataset(data.filter(data.observations[:, 0] > 0))
     np.testing.assert_array_equal(model.act(STARTS), before)
+
+
+def test_other_data_forget_the_policies_on_the_way(monkeypatch):
+    judged = predict(monkeypatch)
+    model = untrained(keep="lasting")
+
+    def interrupted(*_: object) -> bool:
+        if model.num_timesteps == 3:
+            raise KeyboardInterrupt
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(N_UPDATES, interrupted, log_interval=None)
+    data = balancing()
+    model.set_dataset(data.filter(data.observations[:, 0] > 0))
+    model.learn(3, log_interval=None, reset_num_timesteps=False)
+    assert not judged
+
+
+def test_a_policy_that_cannot_be_copied_can_be_judged():
+    class Remembers(DeterministicMlpPolicy):
+        def action_distribution(self, observations):
+            self.last_mean, std = super().action_distribution(observations)
+            return self.last_mean, std
+
+    settings = {"seed": 3, "device": "cpu", "value_iteration_start": False, "n_attempts": 1}
+    model = NOPG(Remembers, None, dataset=balancing(), **settings).learn(3, log_interval=None)
+    assert len(model.attempts) == 1
+
+
+def test_patience_is_told_of_the_policy_that_is_kept(monkeypatch, tmp_path):
+    predict(monkeypatch, *[(5.0, 0.2, (9, 1))] * 3, (6.0, 1.0, (0, 0)))
+    dataset = balancing()
+    callback = NOPGCheckpointCallback(tmp_path / "run.ckpt", 1)
+    model = untrained(dataset, keep="lasting", patience=20).learn(N_UPDATES, callback, log_interval=None)
+    assert model.attempts[0].n_updates == 0
+    resumed = NOPG.resume(tmp_path / "run.ckpt", dataset, device="cpu")
+    for trained in (model, resumed):
+        trained.learn(4, log_interval=None, reset_num_timesteps=False)
+    np.testing.assert_array_equal(parameters(resumed), parameters(model))
+
+
+def test_the_best_held_out_policy_knows_when_it_was_there(monkeypatch):
+    predict(monkeypatch, (5.0, 1.0, (0, 0)))
+    model = untrained(keep="best_heldout", held_out=0.3, learning_rate=0.3).learn(30, log_interval=None)
+    steps = {int(state["step"]) for state in model.policy.optimizer.state_dict()["state"].values()} or {0}
+    assert {model.attempts[0].n_updates} == steps
+
+
+def test_nothing_is_remembered_that_nobody_will_judge(tmp_path):
+    model = untrained(balancing(limit=np.inf), keep="lasting")
+    seen = []
+    model.learn(N_UPDATES, lambda *_: seen.append(len(model._waypoints.passed)) or True, log_interval=None)
+    assert set(seen) == {0}
 
 
 def test_policies_side_by_side_are_judged_as_one_by_one():

@@ -175,7 +175,7 @@ def test_ties_do_not_replace_the_best():
     model.learn(3)
     best.look(-10.0 + 1e-5, 20, model.policy)
     assert best.update == 10
-    best.restore(model.policy)
+    assert best.restore(model.policy, 20) == 10
     np.testing.assert_array_equal(parameters(model), remembered)
 
 

@@ -244,6 +244,7 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
         lasting = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in model.attempts)
         kept = " by attempt, the one that is kept first" if len(model.attempts) > 1 else ""
         table.add_row("predicted trajectories", f"{lasting} last{kept} ({seconds:.0f} s)")
+        table.add_row("kept", f"the policy after {model.attempts[0].n_updates} updates")
     table.add_row("samples behind it", support.text())
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)
