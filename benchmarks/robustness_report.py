@@ -83,7 +83,7 @@ def _table(results: dict[str, Any]) -> str:
         "Rank correlation with what really happened, within rows (pooled): "
         + "; ".join(f"{name} {value['within_rows']} ({value['pooled']})" for name, value in correlation.items()),
         "",
-        f"`{results['conditions']['command']}`",
+        f"`{results['conditions']['command']}`" + (f", commit {commit}" if (commit := results["conditions"].get("commit")) else ""),
     ]
     return "\n".join(lines) + "\n"
 
