@@ -75,7 +75,7 @@ def _table(results: dict[str, Any]) -> str:
             seconds = float(np.median([trial["seconds"] for trial in of_row]))
             seeds = " ".join(f"{value:.0f}" for value in each)
             lines.append(f"| {name} | {start} | {seeds} | {np.median(each):.0f} | {full} | {seconds:.0f} |")
-    correlation = results["rank_correlation"]
+    correlation, commit = results["rank_correlation"], results["conditions"].get("commit")
     lines += [
         "",
         "Cart-pole: steps survived from the worst of ten starts. Others: return. In full: 10,000 steps.",
@@ -83,7 +83,7 @@ def _table(results: dict[str, Any]) -> str:
         "Rank correlation with what really happened, within rows (pooled): "
         + "; ".join(f"{name} {value['within_rows']} ({value['pooled']})" for name, value in correlation.items()),
         "",
-        f"`{results['conditions']['command']}`" + (f", commit {commit}" if (commit := results["conditions"].get("commit")) else ""),
+        f"`{results['conditions']['command']}`" + (f", commit {commit}" if commit else ""),
     ]
     return "\n".join(lines) + "\n"
 
