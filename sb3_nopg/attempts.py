@@ -11,7 +11,6 @@ by it all the way, and drift more and more. Predicted trajectories (:mod:`.rollo
   dimension by which they do, and the better attempt is kept.
 """
 
-import copy
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ import numpy as np
 from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.choices import has_bad_ends
 from sb3_nopg.errors import InputError, SolverError
-from sb3_nopg.keeping import Waypoints, parameters_of
+from sb3_nopg.keeping import Waypoints, load_parameters, parameters_of
 from sb3_nopg.prospects import Prospects, TrajectoryJudge
 from sb3_nopg.rollouts import Actor
 from sb3_nopg.starts import fresh_policy
@@ -90,7 +89,7 @@ def make_attempts(model: "NOPG", waypoints: Waypoints, climb: Callable[[], Waypo
                 100 * last.lasting,
                 np.round(factor, 3).tolist(),
             )
-            _load(model, waypoints.untrained)
+            load_parameters(model.policy, waypoints.untrained)
             model.narrow_bandwidths(factor)
             found.append(_judged(model, judge, climb(), began))
     except (SolverError, InputError) as error:
@@ -154,14 +153,8 @@ def _actor(model: "NOPG", parameters: dict[str, Any]) -> Actor:
     return lambda states: policy.predict(states.astype(np.float32), deterministic=True)[0]
 
 
-def _load(model: "NOPG", parameters: dict[str, Any]) -> None:
-    model.policy.load_state_dict(parameters["policy"])
-    # The optimiser would go on with the very tensors that it is given.
-    model.policy.optimizer.load_state_dict(copy.deepcopy(parameters["optimizer"]))
-
-
 def _restore(model: "NOPG", snapshot: _Snapshot) -> None:
-    _load(model, snapshot.parameters)
+    load_parameters(model.policy, snapshot.parameters)
     if model.bandwidths is not snapshot.bandwidths:
         model.set_bandwidths(snapshot.bandwidths, snapshot.factor)
     model.start_trials = snapshot.start_trials

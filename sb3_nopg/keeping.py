@@ -63,8 +63,7 @@ class BestSoFar:
         """
         if not self._parameters:
             return update
-        policy.load_state_dict(self._parameters["policy"])
-        policy.optimizer.load_state_dict(self._parameters["optimizer"])
+        load_parameters(policy, self._parameters)
         return self.update
 
 
@@ -99,3 +98,13 @@ def parameters_of(policy: NOPGPolicy) -> dict[str, Any]:
     :return: its parameters and its optimiser's, as they are now
     """
     return copy.deepcopy({"policy": policy.state_dict(), "optimizer": policy.optimizer.state_dict()})
+
+
+def load_parameters(policy: NOPGPolicy, parameters: dict[str, Any]) -> None:
+    """
+    :param policy: to change
+    :param parameters: of :func:`parameters_of`
+    """
+    policy.load_state_dict(parameters["policy"])
+    # The optimiser would go on with the very tensors that it is given.
+    policy.optimizer.load_state_dict(copy.deepcopy(parameters["optimizer"]))

@@ -6,7 +6,6 @@ neighbour lists are tried for a few updates each, and the most promising one is 
 greedy choice of kernel value iteration, and networks drawn anew.
 """
 
-import copy
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch as th
 
 from sb3_nopg.errors import SolverError
+from sb3_nopg.keeping import load_parameters, parameters_of
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.value_iteration import candidate_actions, imitate, iterate_values
 
@@ -53,12 +53,11 @@ def choose_start(model: "NOPG", score: Callable[[], float]) -> tuple[StartTrial,
     starts = dict(_starts(model))
     if len(starts) == 1:
         return ()
-    outcomes: list[tuple[StartTrial, dict[str, Any], dict[str, Any]]] = []
-    untouched = copy.deepcopy(model.policy.state_dict()), copy.deepcopy(model.policy.optimizer.state_dict())
+    outcomes: list[tuple[StartTrial, dict[str, Any]]] = []
+    untouched = parameters_of(model.policy)
     for name, begin in starts.items():
         began = time.perf_counter()
-        model.policy.load_state_dict(untouched[0])
-        model.policy.optimizer.load_state_dict(untouched[1])
+        load_parameters(model.policy, untouched)
         begin()
         model.begin_again()
         try:
@@ -67,14 +66,12 @@ def choose_start(model: "NOPG", score: Callable[[], float]) -> tuple[StartTrial,
         except SolverError as error:
             _logger.warning("The start from %s is given up: %s", name, error)
             continue
-        outcomes.append((trial, copy.deepcopy(model.policy.state_dict()), copy.deepcopy(model.policy.optimizer.state_dict())))
+        outcomes.append((trial, parameters_of(model.policy)))
     outcomes.sort(key=lambda outcome: -outcome[0].score)
     # Where all were given up, training meets the same trouble, and tells it.
-    _, parameters, optimizer = outcomes[0] if outcomes else (None, *untouched)
-    model.policy.load_state_dict(parameters)
-    model.policy.optimizer.load_state_dict(optimizer)
+    load_parameters(model.policy, outcomes[0][1] if outcomes else untouched)
     model.begin_again()
-    return tuple(trial for trial, _, _ in outcomes)
+    return tuple(trial for trial, _ in outcomes)
 
 
 def start_from_value_iteration(model: "NOPG") -> None:
@@ -105,9 +102,9 @@ def fresh_policy(model: "NOPG", number: int = 0) -> NOPGPolicy:
     """
     with th.random.fork_rng(devices=[]):
         th.manual_seed(model.noise_seed + number)
-        return model.policy_class(  # type: ignore[return-value]
-            model.observation_space, model.action_space, model.lr_schedule, **model.policy_kwargs
-        )
+        policy = model.policy_class(model.observation_space, model.action_space, model.lr_schedule, **model.policy_kwargs)
+    assert isinstance(policy, NOPGPolicy)
+    return policy
 
 
 def _draw_parameters(model: "NOPG", number: int) -> None:
