@@ -16,6 +16,7 @@ from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.baselines.kernel_value_iteration import KernelValueIteration
 from sb3_nopg.reproduction import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
 from sb3_nopg.reproduction.comparison import Comparison
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.methods import nopg_model, total_reward
 from sb3_nopg.reproduction.report import (
     mean_interval,
@@ -286,7 +287,7 @@ def test_curves_stand_under_the_steps_that_they_took(tmp_path):
     results = [({"method": "offline", "samples": 100, "seed": n}, {"return": -100.0 - 10 * n}) for n in seeds]
     results += [({"method": "online", "seed": n}, {"return": -n, "curve": [*curve, [200, -n]]}) for n in seeds]
     results += [({"method": "constant", "seed": 0}, {"return": -7.0})]
-    text = comparison.summarize(results, tmp_path, quick=False)
+    text = comparison.summarize(results, tmp_path, Extent())
     rows = {row["method"]: row for row in read_markdown_tables(text)[0]}
     assert rows["online"]["100"] == "-50 ± 0"
     assert rows["constant"]["100"] == "-7"
@@ -297,13 +298,15 @@ def test_curves_stand_under_the_steps_that_they_took(tmp_path):
     assert "--quick" not in text
 
 
-def test_only_a_quick_figure_says_so(tmp_path):
-    for quick in (True, False):
-        figure = new_figure(4, 3)
+def test_a_figure_says_where_it_is_not_of_the_whole(tmp_path):
+    red = []
+    for extent in (Extent(), Extent(quick=True), Extent(n_missing=3, n_trials=7), Extent(True, 3, 7)):
+        figure = new_figure(6, 3)
         figure.subplots().plot([0, 1], [0, 1])
-        save_figure(figure, tmp_path / f"{quick}.png", quick)
-    red = [(np.ptp(pixels(tmp_path / f"{quick}.png")[-30:], axis=-1) > 0.3).sum() for quick in (True, False)]
-    assert red[0] > 50 > red[1]
+        save_figure(figure, tmp_path / "figure.png", extent)
+        red.append((np.ptp(pixels(tmp_path / "figure.png")[-50:], axis=-1) > 0.3).sum())
+    assert red[0] < 50 < min(red[1:3])
+    assert red[3] > max(red[1:3]) + 50
 
 
 # Kernel value iteration.

@@ -11,6 +11,7 @@ from nopg_envs.lqr import LQREnv
 from sb3_nopg.baselines import OfflineDPG
 from sb3_nopg.errors import SolverError
 from sb3_nopg.reproduction import applicability, load_experiment, lqr_gradient
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.lqr_cells import CASES, METHODS, SETTING, case_data, case_gradient, policy_kind
 from sb3_nopg.reproduction.lqr_methods import BY_DENSITY, PAPER_ESTIMATE, ascend, gradient_function, gradient_or_none, nopg
 from sb3_nopg.reproduction.lqr_methods import METHODS as GRADIENT_METHODS
@@ -185,7 +186,7 @@ def test_lqr_gradient_from_end_to_end(tmp_path):
         assert len(result["field"]) == 2
         if trial["setting"] == "regulator":
             assert result["regret_before"] > 0
-    text = experiment.summarize(results, tmp_path, True)
+    text = experiment.summarize(results, tmp_path, Extent(quick=True))
     table, paths = read_markdown_tables(text)
     assert {row["method"] for row in table} == {row["method"] for row in paths} == set(GRADIENT_METHODS)
     first = quality_by_distance(results, "regulator", "NOPG-D", "deterministic")[0]
@@ -218,7 +219,7 @@ def test_applicability_from_end_to_end(tmp_path):
     reasons = {"demonstrations": "behavior_log_density", "unordered": "trajectories", "deterministic policy": "density"}
     assert set(refusals) == {(method, case) for method in ("PWIS", "PWIS, self-normalised") for case in reasons}
     assert all(reasons[case] in message for (_, case), message in refusals.items())
-    text = experiment.summarize(results, tmp_path, False)
+    text = experiment.summarize(results, tmp_path, Extent())
     (table,) = read_markdown_tables(text)
     assert [row["method"] for row in table] == list(METHODS)
     by_method = {row["method"]: row for row in table}
@@ -250,7 +251,7 @@ def test_applicability_of_one_seed_has_no_spread(tmp_path):
     kept = ("semi-gradient", "PWIS")
     trials = [{**trial, "n_trajectories": 5} for trial in experiment.trials(True, 1) if trial["method"] in kept]
     results = [(trial, experiment.run(trial)) for trial in trials]
-    (table,) = read_markdown_tables(experiment.summarize(results, tmp_path, False))
+    (table,) = read_markdown_tables(experiment.summarize(results, tmp_path, Extent()))
     rows = {row["method"]: row for row in table}
     assert float(rows["semi-gradient"]["bias"]) > 0
     assert {row["spread"] for row in table} == {"–"}
@@ -263,7 +264,7 @@ def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
     whole = [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]
     other = [[1.5, 2.0], [2.0, 1.5], [1.0, 1.5]]
     without_last = [[*field[:2], None] for field in (whole, other)]
-    text = applicability.summarize(applicability_results(without_last), tmp_path, False)
+    text = applicability.summarize(applicability_results(without_last), tmp_path, Extent())
     assert "nan" not in text
     for row in read_markdown_tables(text)[0]:
         assert read_interval(row["bias"])[0] > 0

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from sb3_nopg.reproduction import load_experiment, portraits
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.report import read_markdown_tables
 
 
@@ -68,7 +69,7 @@ def test_portraits_from_end_to_end(tmp_path):
             assert -16.3 / 0.03 <= np.min(portrait["value"]) <= np.max(portrait["value"]) <= 0.0
             assert 0.0 <= portrait["share_upright"] <= 1.0
         assert result["before"]["value"] != result["after"]["value"]
-    (table,) = read_markdown_tables(experiment.summarize(results, tmp_path, True))
+    (table,) = read_markdown_tables(experiment.summarize(results, tmp_path, Extent(quick=True)))
     assert [(row["settings"], row["updates"]) for row in table] == [
         (trial["settings"], str(updates)) for trial in small for updates in (0, 3)
     ]

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from sb3_nopg import InputError
 from sb3_nopg.cli.main import app
-from sb3_nopg.reproduction import EXPERIMENTS, Experiment, load_experiment, runner, workers
+from sb3_nopg.reproduction import EXPERIMENTS, Experiment, load_experiment, run_report, workers
 from sb3_nopg.reproduction import code_version as versions
 from sb3_nopg.reproduction.experiment import device_of, on_device
 from sb3_nopg.reproduction.report import (
@@ -32,7 +32,8 @@ from sb3_nopg.reproduction.report import (
     write_numbers,
 )
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
-from sb3_nopg.reproduction.runner import NothingToReportError, TrialError, Workplace, reproduce, run_trials
+from sb3_nopg.reproduction.run_report import NothingToReportError
+from sb3_nopg.reproduction.runner import TrialError, Workplace, reproduce, run_trials
 
 # What trials do. Each leaves a line in a file, so that one can count who ran how often.
 
@@ -66,7 +67,7 @@ def gives_a_matrix(trial):
     return {"matrix": np.zeros(2)}
 
 
-def summarize(results, folder, quick):
+def summarize(results, folder, extent):
     return markdown_table([{"number": trial["number"], "square": result["square"]} for trial, result in results])
 
 
@@ -133,7 +134,9 @@ def test_a_quick_run_leaves_the_full_one_alone(tmp_path):
     assert {name: (tmp_path / name).read_bytes() for name in full} == full
     assert set(full) == {"squares.json", "squares.csv", "squares.md"}
     assert (tmp_path / "squares-quick.md").read_text() == text
-    assert text.splitlines()[0].startswith("--quick: fewer seeds, sizes and updates than the paper's experiment. seed 0, ")
+    note, _, conditions = text.splitlines()[:3]
+    assert note == "**--quick: fewer seeds, sizes and updates than the paper's experiment.**"
+    assert conditions.startswith("seed 0, ")
     assert len(json.loads((tmp_path / "squares-quick.json").read_text())["trials"]) == 1
     assert (tmp_path / "squares-quick.csv").exists()
     # What both have in common runs once.
@@ -171,7 +174,7 @@ def test_a_second_run_does_only_what_is_new(tmp_path):
 
 def test_results_of_other_code_are_not_used_unless_one_wants_them(tmp_path, monkeypatch):
     run_four(square, tmp_path, Workplace())
-    for module in (runner, workers):
+    for module in (run_report, workers):
         monkeypatch.setattr(module, "code_version", lambda name: "another")
     log = str(tmp_path / "log.txt")
     trials = [{"number": n, "log": log, "deadly": None} for n in range(4)]
@@ -293,15 +296,15 @@ def test_what_did_not_fail_is_reported(tmp_path):
         reproduce(experiment, tmp_path, n_seeds=4)
     assert "no report" not in str(caught.value)
     text = (tmp_path / "squares.md").read_text()
-    assert text.startswith("**1 of 4 trials failed")
+    assert text.startswith("**1 of 4 trials are missing")
     assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "4", "9"]
     content = json.loads((tmp_path / "squares.json").read_text())
-    assert content["conditions"]["trials failed"] == 1
+    assert content["conditions"]["trials missing"] == 1
     assert [entry["trial"]["number"] for entry in content["trials"]] == [0, 2, 3]
     (tmp_path / "log.txt.mended").touch()
     text = reproduce(experiment, tmp_path, n_seeds=4)
-    assert "failed" not in text
-    assert "trials failed" not in json.loads((tmp_path / "squares.json").read_text())["conditions"]
+    assert "missing" not in text
+    assert "trials missing" not in json.loads((tmp_path / "squares.json").read_text())["conditions"]
 
 
 def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
@@ -311,7 +314,7 @@ def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
     assert not (tmp_path / "squares.md").exists()
     run_trials(experiment, experiment.trials(False, 2), tmp_path, Workplace())
     text = reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
-    assert text.startswith("**2 of 4 trials are not there yet")
+    assert text.startswith("**2 of 4 trials are missing")
     # They may come from another machine.
     assert "versions not known here" in text
     assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1"]
@@ -320,7 +323,7 @@ def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
     # Whole, it is what a run wrote.
     whole = reproduce(experiment, tmp_path, n_seeds=4)
     assert reproduce(experiment, tmp_path, n_seeds=4, report_only=True) == whole
-    for module in (runner, workers):
+    for module in (run_report, workers):
         monkeypatch.setattr(module, "code_version", lambda name: "another")
     with pytest.raises(NothingToReportError, match="of 4 results none is of these seeds, this device and this code"):
         reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
@@ -328,8 +331,26 @@ def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
     assert executions(tmp_path) == [0, 1, 2, 3]
 
 
+def test_methods_can_be_run_one_at_a_time(tmp_path):
+    log = str(tmp_path / "log.txt")
+    methods = ["NOPG-D", "NOPG-S", "DDPG"]
+    trials = [{"number": number, "log": log, "method": method} for number, method in enumerate(methods)]
+    experiment = dataclasses.replace(experiment_of(square, tmp_path), trials=lambda quick, n_seeds: trials)
+    text = reproduce(experiment, tmp_path, n_seeds=1, only=["NOPG"])
+    assert executions(tmp_path) == [0, 1]
+    assert text.startswith("**1 of 3 trials are missing")
+    with pytest.raises(InputError, match=r"(?s)begins with 'PWIS'.*NOPG-D; NOPG-S; DDPG"):
+        reproduce(experiment, tmp_path, n_seeds=1, only=["NOPG", "PWIS"])
+    text = reproduce(experiment, tmp_path, n_seeds=1, only=["DDPG", "NOPG-S"])
+    assert executions(tmp_path) == [0, 1, 2]
+    assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1", "4"]
+    assert "missing" not in text
+    with pytest.raises(InputError, match="of no method"):
+        reproduce(experiment_of(square, tmp_path), tmp_path, n_seeds=1, only=["NOPG"])
+
+
 def test_what_is_there_may_be_too_little_for_a_table(tmp_path):
-    def wants_number_one(results, folder, quick):
+    def wants_number_one(results, folder, extent):
         return str({trial["number"]: result for trial, result in results}[1])
 
     experiment = dataclasses.replace(experiment_of(square, tmp_path), summarize=wants_number_one)
@@ -342,7 +363,7 @@ def test_results_of_other_code_do_not_stand_in_for_a_failed_trial(tmp_path, monk
     (tmp_path / "log.txt.mended").touch()
     reproduce(experiment_of(fails, tmp_path), tmp_path, n_seeds=3)
     (tmp_path / "log.txt.mended").unlink()
-    for module in (runner, workers):
+    for module in (run_report, workers):
         monkeypatch.setattr(module, "code_version", lambda name: "another")
     with pytest.raises(TrialError, match="1 of 3") as caught:
         reproduce(experiment_of(fails, tmp_path), tmp_path, n_seeds=3)
@@ -351,17 +372,19 @@ def test_results_of_other_code_do_not_stand_in_for_a_failed_trial(tmp_path, monk
 
 
 def test_the_trials_failure_is_told_although_there_is_no_report(tmp_path):
-    def wants_number_one(results, folder, quick):
+    def wants_number_one(results, folder, extent):
         return str({trial["number"]: result for trial, result in results}[1])
 
     experiment = dataclasses.replace(experiment_of(fails, tmp_path), summarize=wants_number_one)
-    with pytest.raises(TrialError, match=r"(?s)1 of 3 trials.*one is too few.*no report of the others \(KeyError: 1\)"):
+    with pytest.raises(
+        TrialError, match=r"(?s)1 of 3 trials.*one is too few.*no report of the others.*too few for a table \(KeyError: 1\)"
+    ):
         reproduce(experiment, tmp_path, n_seeds=3)
     assert len(json.loads((tmp_path / "squares.json").read_text())["trials"]) == 2
 
 
 def test_where_every_trial_failed_there_is_nothing_to_report(tmp_path):
-    with pytest.raises(TrialError, match=r"(?s)4 of 4 trials.*nothing is left"):
+    with pytest.raises(TrialError, match=r"(?s)4 of 4 trials.*nothing to report"):
         reproduce(experiment_of(gives_a_matrix, tmp_path), tmp_path, n_seeds=4)
     assert not (tmp_path / "squares.json").exists()
 
@@ -466,7 +489,7 @@ def test_the_command_line_reports_what_is_there(stand_in, tmp_path):
     assert nopg("reproduce", "theory", "--seeds", 2, "-o", tmp_path).exit_code == 0
     told = nopg("reproduce", "theory", "--seeds", 3, "--report-only", "-o", tmp_path)
     assert told.exit_code == 0, told.output
-    assert "1 of 3 trials are not there yet" in told.output
+    assert "1 of 3 trials are missing" in told.output
     # All that there are, although others are missing.
     (tmp_path / "theory.md").unlink()
     every = nopg("reproduce", "all", "--seeds", 3, "--report-only", "-o", tmp_path)
@@ -517,6 +540,9 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
         (["pendulum-grid", "--jobs", 2, "--scheduler", "tcp://127.0.0.1:1"], "--jobs: given with --scheduler"),
         (["pendulum-grid", "-o", __file__], "is a file"),
         (["pendulum-grid", "--report-only", "-o", "nowhere"], "nowhere is not there"),
+        (["all", "--only", "KBRL"], "--only: given with all"),
+        (["pendulum-grid", "--only", "KBRL", "--report-only"], "--only: given with --report-only"),
+        (["pendulum-grid", "--only", "PWIS"], "no method of the experiment begins with 'PWIS'"),
         (["pendulum-grid", "--seeds", 0], "--seeds"),
     ],
 )

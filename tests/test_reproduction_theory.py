@@ -10,6 +10,7 @@ from scipy.integrate import quad
 
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.reproduction import load_experiment, theory_bounds
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.lqr_chains import (
     CLOSED_LOOP,
     GAMMA,
@@ -109,7 +110,7 @@ def test_theory_from_end_to_end(tmp_path):
         assert result["bias"] == pytest.approx(np.abs(np.subtract(result["limit"], result["truth"])).max())
         assert 0 < result["bias"] <= result["bound"]
         assert result["printed_bound"] < result["bound"]
-    text = experiment.summarize(results, tmp_path, True)
+    text = experiment.summarize(results, tmp_path, Extent(quick=True))
     (table,) = read_markdown_tables(text)
     assert len(table) == len(trials)
     for row, (_, result) in zip(table, results, strict=True):

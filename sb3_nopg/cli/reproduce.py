@@ -14,9 +14,10 @@ from sb3_nopg.baselines.d3rlpy_runner import D3rlpyError, make_environment
 from sb3_nopg.cli.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, Trial, load_experiment
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.methods import d3rlpy_folder
-from sb3_nopg.reproduction.report import output_name
-from sb3_nopg.reproduction.runner import NothingToReportError, TrialError, Workplace
+from sb3_nopg.reproduction.run_report import NothingToReportError
+from sb3_nopg.reproduction.runner import TrialError, Workplace
 from sb3_nopg.reproduction.runner import reproduce as run_experiment
 
 _ALL, _LIST = "all", "list"
@@ -42,6 +43,10 @@ def reproduce(
         bool, typer.Option("--with-d3rlpy", help="Also IQL and TD3+BC of d3rlpy, installed in an environment of its own.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG and value iteration compute on.")] = "cpu",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Run only methods whose names begin with this, say KBRL; may be given again. The report has all."),
+    ] = None,
     any_code: Annotated[
         bool, typer.Option("--any-code", help="Use results in the folder although the code has changed since.")
     ] = False,
@@ -60,6 +65,7 @@ def reproduce(
         return
     experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
     n_jobs = _n_jobs(jobs, scheduler)
+    _check_only(only, name, report_only)
     _check_folder(output, report_only)
     _check_device(device, used_here=scheduler is None and not report_only)
     if with_d3rlpy and not report_only:
@@ -79,6 +85,7 @@ def reproduce(
                     workplace=Workplace(n_jobs, scheduler),
                     with_d3rlpy=with_d3rlpy,
                     device=device,
+                    only=only or (),
                     any_code=any_code,
                     report_only=report_only,
                     progress=told,
@@ -93,7 +100,7 @@ def reproduce(
             typer.echo(str(error), err=True)
             unknown.append(experiment.name)
             continue
-        files = output / output_name(experiment.name, quick)
+        files = output / Extent(quick).file_name(experiment.name)
         typer.echo(f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{files}.md, .json, .csv, .png\n")
     if failures:
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
@@ -107,6 +114,13 @@ def _n_jobs(jobs: int, scheduler: str | None) -> int:
     if scheduler is not None and jobs != 1:
         raise InputError("--jobs", "given with --scheduler", "The cluster has its own workers: leave out one of the two")
     return (os.cpu_count() or 1) if jobs == -1 else jobs
+
+
+def _check_only(only: list[str] | None, name: str, report_only: bool) -> None:
+    if only and name == _ALL:
+        raise InputError("--only", f"given with {_ALL}, whose experiments have different methods", "Give one experiment")
+    if only and report_only:
+        raise InputError("--only", "given with --report-only, which runs nothing", "Leave out one of the two")
 
 
 def _check_folder(output: pathlib.Path, report_only: bool) -> None:

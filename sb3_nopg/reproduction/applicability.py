@@ -13,11 +13,12 @@ import numpy as np
 
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.lqr_cells import CASES, METHODS, SETTING, case_data, case_gradient, policy_kind
 from sb3_nopg.reproduction.lqr_methods import gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, true_gradient
 from sb3_nopg.reproduction.lqr_statistics import INTERVAL, quality
-from sb3_nopg.reproduction.report import NOTHING, markdown_table, new_figure, output_name, save_figure
+from sb3_nopg.reproduction.report import NOTHING, markdown_table, new_figure, save_figure
 
 NAME = "applicability"
 _N_TRAJECTORIES, _N_QUICK_TRAJECTORIES = 100, 20
@@ -71,11 +72,11 @@ def run(trial: Trial) -> Result:
     }
 
 
-def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
+def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
     """
     :param results: of all trials
     :param folder: for the figure
-    :param quick: whether to say so
+    :param extent: how much of the experiment it is
     :return: the table, and what methods said that refused
     """
     rows, numbers = [], {}
@@ -91,7 +92,7 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: 
                 "the paper's five columns": _PAPER[method],
             }
         )
-    _draw(numbers, folder / f"{output_name(NAME, quick)}.png", quick)
+    _draw(numbers, folder / f"{extent.file_name(NAME)}.png", extent)
     said = dict.fromkeys(
         f"- {trial['method']}, {trial['case']}: {result['message']}" for trial, result in results if result["message"]
     )
@@ -147,7 +148,7 @@ def _numbers(results: list[tuple[Trial, Result]], method: str, case: str) -> dic
     return {name: float(np.mean(values)) if values else math.nan for name, values in known.items()}
 
 
-def _draw(numbers: dict[str, dict[str, float]], path: pathlib.Path, quick: bool) -> None:
+def _draw(numbers: dict[str, dict[str, float]], path: pathlib.Path, extent: Extent) -> None:
     figure = new_figure(6.0, 4.0)
     axes = figure.subplots()
     axes.set(xlabel="bias / |truth|", ylabel="spread over data sets / |truth|")
@@ -160,7 +161,7 @@ def _draw(numbers: dict[str, dict[str, float]], path: pathlib.Path, quick: bool)
     else:
         # A logarithmic axis without a point cannot be drawn.
         axes.text(0.5, 0.5, "a spread takes two data sets", ha="center", transform=axes.transAxes)
-    save_figure(figure, path, quick)
+    save_figure(figure, path, extent)
 
 
 EXPERIMENT = Experiment(NAME, "table 1", trials, run, summarize)

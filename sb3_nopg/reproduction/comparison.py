@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sb3_nopg.reproduction.experiment import Result, Trial
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.report import (
     NOTHING,
     interval_cell,
     markdown_table,
     mean_interval,
     new_figure,
-    output_name,
     save_figure,
 )
 
@@ -47,11 +47,11 @@ class Comparison:
     logarithmic: bool = True
     logarithmic_returns: bool = False
 
-    def summarize(self, results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
+    def summarize(self, results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
         """
         :param results: parameters and result of each trial
         :param folder: for the figure
-        :param quick: whether it is a small part only
+        :param extent: how much of the experiment it is
         :return: Markdown
         """
         systems = list(dict.fromkeys(trial.get("system") for trial, _ in results))
@@ -61,7 +61,7 @@ class Comparison:
             self.draw(panel, of_system(results, system))
             panel.set_title(self.name if system is None else f"{self.name}, {system}")
         share_legend(figure, panels[-1])
-        save_figure(figure, folder / f"{output_name(self.name, quick)}.png", quick)
+        save_figure(figure, folder / f"{extent.file_name(self.name)}.png", extent)
         return self.tables(results)
 
     def tables(self, results: Sequence[tuple[Trial, Result]]) -> str:

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from sb3_nopg.reproduction.experiment import Trial
 
 _METHODS = ("IQL", "TD3+BC")
-_N_UPDATES, _N_QUICK_UPDATES = 20_000, 500
+# Of 256 samples each: a hundred passes over the largest of these data sets, and thousands over most.
+_N_UPDATES, _N_QUICK_UPDATES = 5_000, 500
 
 
 def d3rlpy_trials(data: Iterable[Trial], quick: bool, n_seeds: int) -> list[Trial]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch as th
 
 from sb3_nopg.errors import InputError
+from sb3_nopg.reproduction.extent import Extent
 
 Trial = dict[str, Any]
 """Parameters of one trial: what JSON can hold, so that they can be hashed, written and sent to another machine."""
@@ -46,8 +47,8 @@ class Experiment:
     :param trials: ``trials(quick, n_seeds)`` gives the parameters of every trial; no two alike
     :param run: one trial, from its parameters to its result. A function of a module, so that it can be sent to another
         process; what it gives must depend on the parameters alone, never on what ran before in the same process.
-    :param summarize: ``summarize(results, folder, quick)`` draws the figures into ``folder`` (``<name>.png`` and others that
-        begin with the name, ``<name>-quick`` of a quick run) and returns the Markdown of what was found. ``results`` are
+    :param summarize: ``summarize(results, folder, extent)`` draws the figures into ``folder`` (names that begin
+        with ``extent.file_name(name)``) and returns the Markdown of what was found. ``results`` are
         (parameters, result) in the order of ``trials``, without those that failed. Every trial is written as JSON and CSV
         without it.
     :param d3rlpy_trials: like ``trials``, those to add where d3rlpy's algorithms are wanted too; None where it compares none
@@ -57,5 +58,5 @@ class Experiment:
     of_the_paper: str
     trials: Callable[[bool, int], list[Trial]]
     run: Callable[[Trial], Result]
-    summarize: Callable[[list[tuple[Trial, Result]], pathlib.Path, bool], str]
+    summarize: Callable[[list[tuple[Trial, Result]], pathlib.Path, Extent], str]
     d3rlpy_trials: Callable[[bool, int], list[Trial]] | None = None

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sb3_nopg.reproduction.experiment import Result, Trial
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.lqr_methods import METHODS, ascend
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, make_env, true_gradient
 from sb3_nopg.reproduction.lqr_statistics import gradients_of
@@ -18,14 +19,14 @@ _COLORS = ("tab:red", "tab:green", "tab:purple", "tab:brown")
 _TRUTH = "tab:orange"
 
 
-def draw_fields(results: list[tuple[Trial, Result]], path: pathlib.Path, quick: bool) -> None:
+def draw_fields(results: list[tuple[Trial, Result]], path: pathlib.Path, extent: Extent) -> None:
     """
     One row for each setting and kind of data: the true field, then that of each method; arrows of unit length, a thin one for
     each data set and a thick one for their mean.
 
     :param results: of the experiment
     :param path: of the figure
-    :param quick: whether to say so on it
+    :param extent: how much of the experiment it is
     """
     rows = [(setting, kind) for setting in SETTINGS for kind in KINDS if _methods(results, setting, kind)]
     width = 1 + max(len(_methods(results, *row)) for row in rows)
@@ -45,7 +46,7 @@ def draw_fields(results: list[tuple[Trial, Result]], path: pathlib.Path, quick: 
             _frame(panel, setting, kind, gains)
         for panel in line[1 + len(methods) :]:
             panel.set_visible(False)
-    save_figure(figure, path, quick)
+    save_figure(figure, path, extent)
 
 
 def true_path(setting: str, kind: str, learning_rate: float, n_points: int) -> list[list[float]]:
@@ -58,11 +59,11 @@ def true_path(setting: str, kind: str, learning_rate: float, n_points: int) -> l
     )
 
 
-def draw_quality(rows: list[dict[str, Any]], path: pathlib.Path, quick: bool) -> None:
+def draw_quality(rows: list[dict[str, Any]], path: pathlib.Path, extent: Extent) -> None:
     """
     :param rows: of the experiment's table, each with setting, method and the numbers at a distance
     :param path: of the figure
-    :param quick: whether to say so on it
+    :param extent: how much of the experiment it is
     """
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     measures = (("bias", "bias / |truth|"), ("spread", "spread / |truth|"), ("cosine", "cosine to the truth"))
@@ -82,7 +83,7 @@ def draw_quality(rows: list[dict[str, Any]], path: pathlib.Path, quick: bool) ->
                 # Zero is a place that exact gradients, and those that ran out of weights, are at.
                 panel.set_yscale("symlog", linthresh=1e-2)
     axes[0, -1].legend(fontsize="x-small")
-    save_figure(figure, path, quick)
+    save_figure(figure, path, extent)
 
 
 def _methods(results: list[tuple[Trial, Result]], setting: str, kind: str) -> list[str]:

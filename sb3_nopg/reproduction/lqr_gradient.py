@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.lqr_figures import draw_fields, draw_quality
 from sb3_nopg.reproduction.lqr_methods import METHODS, ascend, gradient_function, gradient_or_none
 from sb3_nopg.reproduction.lqr_problem import SETTINGS, collect, make_env
 from sb3_nopg.reproduction.lqr_statistics import INTERVAL, quality_by_distance
-from sb3_nopg.reproduction.report import interval_cell, markdown_table, output_name
+from sb3_nopg.reproduction.report import interval_cell, markdown_table
 
 NAME = "lqr-gradient"
 _N_TRAJECTORIES, _N_QUICK_TRAJECTORIES = 100, 20
@@ -74,17 +75,17 @@ def _regret(setting: str, kind: str, gains: list[float]) -> float | None:
         return None
 
 
-def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
+def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
     """
     :param results: of all trials
     :param folder: for the figures
-    :param quick: whether to say so
+    :param extent: how much of the experiment it is
     :return: tables of the gradients' quality and of where the paths end
     """
     rows = _quality_rows(results)
-    name = output_name(NAME, quick)
-    draw_fields(results, folder / f"{name}.png", quick)
-    draw_quality(rows, folder / f"{name}-quality.png", quick)
+    name = extent.file_name(NAME)
+    draw_fields(results, folder / f"{name}.png", extent)
+    draw_quality(rows, folder / f"{name}-quality.png", extent)
     shown = [{column: _with_interval(row, column) for column in row if not column.endswith(INTERVAL)} for row in rows]
     return (
         "Gradients against the truth, medians over gains at about the same distance from the behaviour's. Bias and spread "

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from sb3_nopg.reproduction.comparison import Comparison, share_legend
 from sb3_nopg.reproduction.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.mountain_car_trials import run
-from sb3_nopg.reproduction.report import new_figure, output_name, save_figure
+from sb3_nopg.reproduction.report import new_figure, save_figure
 
 NAME = "mountain-car"
 _LEARNERS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL")
@@ -63,7 +64,7 @@ def _updates(method: str, quick: bool) -> Trial:
     return {"updates": 1500 if method.endswith(", paper") else 500}
 
 
-def _summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
+def _summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
     compared = [(trial, result) for trial, result in results if trial["method"] != "example"]
     figure = new_figure(13.0, 4.8)
     left, right = figure.subplots(1, 2)
@@ -73,7 +74,7 @@ def _summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, qu
         if trial["method"] == "example":
             _draw_example(right, trial, result)
     share_legend(figure, left)
-    save_figure(figure, folder / f"{output_name(NAME, quick)}.png", quick)
+    save_figure(figure, folder / f"{extent.file_name(NAME)}.png", extent)
     return _COMPARISON.tables(compared)
 
 

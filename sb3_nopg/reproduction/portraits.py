@@ -16,7 +16,8 @@ import nopg_envs  # noqa: F401  registers the environments
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
-from sb3_nopg.reproduction.report import interval_cell, markdown_table, new_figure, output_name, save_figure
+from sb3_nopg.reproduction.extent import Extent
+from sb3_nopg.reproduction.report import interval_cell, markdown_table, new_figure, save_figure
 from sb3_nopg.zoo.recipes import make_dataset
 
 NAME = "portraits"
@@ -130,18 +131,18 @@ def simulate(model: Any, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return returns, upright * (1.0 - _GAMMA) / (1.0 - _GAMMA**_HORIZON)
 
 
-def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
+def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
     """
     :param results: of all trials
     :param folder: for the figures
-    :param quick: whether to say so
+    :param extent: how much of the experiment it is
     :return: table of what was believed and what is true
     """
     rows = []
     for settings in dict.fromkeys(trial["settings"] for trial, _ in results):
         chosen = [(trial, result) for trial, result in results if trial["settings"] == settings]
         suffix = "" if settings == "paper" else f"-{settings.replace(' ', '-')}"
-        _draw(*chosen[0], folder / f"{output_name(NAME, quick)}{suffix}.png", quick)
+        _draw(*chosen[0], folder / f"{extent.file_name(NAME)}{suffix}.png", extent)
         for moment in ("before", "after"):
             rows.append(_row(settings, moment, chosen))
     return (
@@ -173,7 +174,7 @@ def _axes(n_cells: int) -> tuple[np.ndarray, np.ndarray]:
     return np.linspace(-np.pi, np.pi, n_cells), np.linspace(-_SPEED, _SPEED, n_cells)
 
 
-def _draw(trial: Trial, result: Result, path: pathlib.Path, quick: bool) -> None:
+def _draw(trial: Trial, result: Result, path: pathlib.Path, extent: Extent) -> None:
     figure = new_figure(11.0, 6.4)
     axes = figure.subplots(2, 3)
     for line, moment in zip(axes, ("before", "after"), strict=True):
@@ -192,7 +193,7 @@ def _draw(trial: Trial, result: Result, path: pathlib.Path, quick: bool) -> None
             panel.set_title(title, fontsize="small")
             panel.set(xlabel="α", ylabel="dα/dt")
             figure.colorbar(image, ax=panel)
-    save_figure(figure, path, quick)
+    save_figure(figure, path, extent)
 
 
 EXPERIMENT = Experiment(NAME, "figure 3", trials, run, summarize)

@@ -14,8 +14,8 @@ from scipy import stats
 
 from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.reproduction.experiment import Result, Trial
+from sb3_nopg.reproduction.extent import Extent
 
-QUICK_NOTE = "--quick: fewer seeds, sizes and updates than the paper's experiment"
 NOTHING = "–"
 
 
@@ -93,16 +93,6 @@ def _cell(value: Any) -> str:
     return " ".join(map(_cell, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def output_name(name: str, quick: bool) -> str:
-    """
-    What the names of all files but the trials' begin with. A quick run must not write over a full one.
-
-    :param name: of the experiment
-    :param quick: whether it is a small part only
-    """
-    return f"{name}-quick" if quick else name
-
-
 def conditions_line(conditions: Mapping[str, Any], packages: Iterable[str]) -> str:
     """
     :param conditions: as in the JSON
@@ -112,8 +102,7 @@ def conditions_line(conditions: Mapping[str, Any], packages: Iterable[str]) -> s
     command = f"`{conditions['command']}`, " if conditions["command"] else ""
     seeds = f"seeds 0 to {conditions['seeds'] - 1}" if conditions["seeds"] > 1 else "seed 0"
     versions = ", ".join(f"{package} {conditions[package]}" for package in packages if package in conditions)
-    line = f"{command}{seeds}, {conditions['hours']} hours of trials; {versions or 'versions not known here'}."
-    return f"{QUICK_NOTE}. {line}" if conditions["quick"] else line
+    return f"{command}{seeds}, {conditions['hours']} hours of trials; {versions or 'versions not known here'}."
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -127,14 +116,14 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def save_figure(figure: Figure, path: pathlib.Path, quick: bool) -> None:
+def save_figure(figure: Figure, path: pathlib.Path, extent: Extent) -> None:
     """
     :param figure: done
     :param path: ``.png``
-    :param quick: say on the figure that it is not the whole experiment
+    :param extent: how much of the experiment it is, which the figure says where it is not the whole
     """
-    if quick:
-        figure.supxlabel(QUICK_NOTE, fontsize="small", color="firebrick")
+    if extent.notes:
+        figure.supxlabel("\n".join(extent.notes), fontsize="small", color="firebrick")
     with replacing(path) as partial:
         figure.savefig(partial, format="png", dpi=120)
 

@@ -1,25 +1,23 @@
 """Run an experiment's trials wherever there are machines, keep every result as it comes, and write the report."""
 
-import json
-import os
 import pathlib
-import platform
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from typing import Any
 
-from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.errors import InputError
-from sb3_nopg.reproduction.code_version import code_version
-from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, on_device
-from sb3_nopg.reproduction.report import conditions_line, output_name, write_numbers
+from sb3_nopg.reproduction.experiment import Experiment, Trial, on_device
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
+from sb3_nopg.reproduction.run_report import (
+    NothingToReportError,
+    known_results,
+    report_of_known,
+    results_of,
+    versions_here,
+)
 from sb3_nopg.reproduction.workers import Outcome, run_here, run_in_processes, run_on_cluster
 
 Progress = Callable[[int, int, Trial | None], None]
-_VERSIONS = ("sb3-nopg", "numpy", "scipy", "torch", "stable-baselines3", "gymnasium")
 _FAILURES_TOLD = 3
 
 
@@ -35,10 +33,6 @@ class TrialError(RuntimeError):
     def __init__(self, message: str, records: list[Record], n_trials: int):
         super().__init__(message)
         self.records, self.n_trials = records, n_trials
-
-
-class NothingToReportError(RuntimeError):
-    """There is no result to make a report of."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +68,7 @@ def reproduce(
     workplace: Workplace | None = None,
     with_d3rlpy: bool = False,
     device: str = "cpu",
+    only: Sequence[str] = (),
     any_code: bool = False,
     report_only: bool = False,
     progress: Progress | None = None,
@@ -90,13 +85,14 @@ def reproduce(
     :param workplace: where trials run
     :param with_d3rlpy: also d3rlpy's algorithms, where the experiment compares algorithms
     :param device: that NOPG and value iteration compute on; results of another one are other results
+    :param only: beginnings of the names of methods whose trials are run now; none for all. The report is of all results.
     :param any_code: use results of other versions of the code too
     :param report_only: run nothing: write what the results that are there give
     :param progress: called with how many trials are done, how many there are, and the one that was done last
     :param command: that a reader can repeat
     :return: the table
     :raises TrialError: where trials failed, after the report of all others was written; the next run tries these again
-    :raises NothingToReportError: where only a report is wanted, and no result is there
+    :raises NothingToReportError: where results are missing, and what is there is too little for a report
     """
     trials = experiment.trials(quick, n_seeds)
     if with_d3rlpy and experiment.d3rlpy_trials is not None:
@@ -104,86 +100,35 @@ def reproduce(
     trials = [on_device(trial, device) for trial in trials]
     told = {"command": command, "quick": quick, "seeds": n_seeds}
     if report_only:
-        return _report_so_far(experiment, folder, told, trials, any_code)
+        known = known_results(experiment, folder, any_code)
+        return report_of_known(experiment, folder, told, trials, known)
+    failure: TrialError | None = None
     try:
-        records = run_trials(experiment, trials, folder, workplace or Workplace(), any_code, progress)
+        records = run_trials(experiment, _of_methods(trials, only), folder, workplace or Workplace(), any_code, progress)
     except TrialError as error:
-        obstacle = _report_what_is_left(experiment, folder, told, error)
-        if obstacle is None:
+        failure, records = error, error.records
+    # A worker may have had other code than this machine: its results count all the same.
+    known = known_results(experiment, folder, any_code) | {record.key: record for record in records}
+    try:
+        text = report_of_known(experiment, folder, told, trials, known, versions_here())
+    except NothingToReportError as obstacle:
+        if failure is None:
             raise
-        raise TrialError(f"{error}\n{obstacle}", error.records, error.n_trials) from error
-    return _report(experiment, folder, {**told, **conditions_of(records)}, records)
-
-
-def _report(
-    experiment: Experiment, folder: pathlib.Path, conditions: dict[str, Any], records: list[Record], warning: str = ""
-) -> str:
-    results: list[tuple[Trial, Result]] = [(record.trial, record.result) for record in records]
-    name = output_name(experiment.name, conditions["quick"])
-    write_numbers(folder, name, conditions, results)
-    head = f"{warning}{conditions_line(conditions, ('python', *_VERSIONS))}\n\n"
-    text = head + experiment.summarize(results, folder, conditions["quick"])
-    with replacing(folder / f"{name}.md") as partial:
-        partial.write_text(text, encoding="utf-8")
+        raise TrialError(f"{failure}\nThere is no report of the others: {obstacle}", records, failure.n_trials) from failure
+    if failure is not None:
+        raise failure
     return text
 
 
-def _report_so_far(
-    experiment: Experiment, folder: pathlib.Path, told: dict[str, Any], trials: list[Trial], any_code: bool
-) -> str:
-    known = _known(experiment, folder, any_code)
-    keys = [trial_key(experiment.name, trial) for trial in trials]
-    records = [known[key] for key in keys if key in known]
-    if not records:
-        n_others = len(_known(experiment, folder, any_code=True))
-        others = f": of {n_others} results none is of these seeds, this device and this code" if n_others else ""
-        raise NothingToReportError(f"{folder} has nothing to report of {experiment.name}{others}")
-    conditions, n_missing = {**told, **_what_records_tell(records)}, len(trials) - len(records)
-    conditions.update(_versions_told_before(folder, output_name(experiment.name, told["quick"]), conditions))
-    warning = ""
-    if n_missing:
-        conditions["trials missing"] = n_missing
-        warning = f"**{n_missing} of {len(trials)} trials are not there yet; this is what the others gave.**\n\n"
-    try:
-        return _report(experiment, folder, conditions, records, warning)
-    except Exception as unable:
-        # A table may want a result that is not there yet.
-        reason = f"{type(unable).__name__}: {unable}"
-        raise NothingToReportError(
-            f"{len(records)} results of {experiment.name} are too few for a table ({reason})"
-        ) from unable
-
-
-def _versions_told_before(folder: pathlib.Path, name: str, conditions: dict[str, Any]) -> dict[str, Any]:
-    """Versions that the results were made with, if a report of the same results knew them: they may be another machine's."""
-    try:
-        before = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["conditions"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    if any(before.get(fact) != conditions[fact] for fact in ("hours", "trials by code version")):
-        return {}
-    return {fact: before[fact] for fact in ("python", *_VERSIONS, "cpu_count") if fact in before}
-
-
-def _known(experiment: Experiment, folder: pathlib.Path, any_code: bool) -> dict[str, Record]:
-    """Results that are there, by their trials' keys."""
-    results, code = ResultsFile(folder / f"{experiment.name}.jsonl"), code_version(experiment.run.__module__)
-    return {record.key: record for record in results.read() if any_code or record.code == code}
-
-
-def _report_what_is_left(experiment: Experiment, folder: pathlib.Path, told: dict[str, Any], error: TrialError) -> str | None:
-    """:return: why there is no report"""
-    if not error.records:
-        return "There is no report: nothing is left."
-    n_failed = error.n_trials - len(error.records)
-    conditions = {**told, "trials failed": n_failed, **conditions_of(error.records)}
-    warning = f"**{n_failed} of {error.n_trials} trials failed; this is what the others gave.**\n\n"
-    try:
-        _report(experiment, folder, conditions, error.records, warning)
-    except Exception as unable:
-        # A table may want a result that is not there. What has to be mended is the trials' failure, which is told first.
-        return f"There is no report of the others ({type(unable).__name__}: {unable})."
-    return None
+def _of_methods(trials: list[Trial], only: Sequence[str]) -> list[Trial]:
+    if not only:
+        return trials
+    methods = list(dict.fromkeys(str(trial["method"]) for trial in trials if "method" in trial))
+    for beginning in only:
+        if not any(method.startswith(beginning) for method in methods):
+            known = f"Its methods are {'; '.join(methods)}" if methods else "Its trials are of no method: leave it out"
+            raise InputError("only", f"no method of the experiment begins with {beginning!r}", known)
+    return [trial for trial in trials if str(trial.get("method", "")).startswith(tuple(only))]
 
 
 def run_trials(
@@ -208,7 +153,7 @@ def run_trials(
     if len(set(keys)) < len(keys):
         twice = trials[keys.index(Counter(keys).most_common(1)[0][0])]
         raise InputError("trials", f"{twice} is there twice", f"Trials of {experiment.name} must differ")
-    results, known = ResultsFile(folder / f"{experiment.name}.jsonl"), _known(experiment, folder, any_code)
+    results, known = results_of(experiment, folder), known_results(experiment, folder, any_code)
     waiting = [number for number, key in enumerate(keys) if key not in known]
     n_done, failures = len(trials) - len(waiting), dict[int, str]()
     if progress is not None:
@@ -238,23 +183,3 @@ def _keep(results: ResultsFile, key: str, trial: Trial, outcome: Outcome) -> str
     except (TypeError, ValueError) as error:
         return f"its result is not what JSON can hold ({error})"
     return None
-
-
-def conditions_of(records: list[Record]) -> dict[str, Any]:
-    """
-    :param records: all results, of which the last ones at least were made here
-    :return: what a reader needs to know to do it again
-    """
-    return {
-        **_what_records_tell(records),
-        "python": platform.python_version(),
-        **{package: version(package) for package in _VERSIONS},
-        "cpu_count": os.cpu_count(),
-    }
-
-
-def _what_records_tell(records: list[Record]) -> dict[str, Any]:
-    return {
-        "hours": round(sum(record.seconds for record in records) / 3600.0, 3),
-        "trials by code version": dict(Counter(record.code for record in records)),
-    }

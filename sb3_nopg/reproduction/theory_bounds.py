@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial, device_of
+from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.lqr_chains import (
     GAIN,
     GAMMA,
@@ -25,7 +26,7 @@ from sb3_nopg.reproduction.lqr_chains import (
     true_values,
     value_limit,
 )
-from sb3_nopg.reproduction.report import markdown_table, new_figure, output_name, save_figure
+from sb3_nopg.reproduction.report import markdown_table, new_figure, save_figure
 from sb3_nopg.theory import bias_bound_regression, bias_bound_value
 
 NAME = "theory"
@@ -128,15 +129,15 @@ def _result(truth: np.ndarray, limit: np.ndarray, estimate: np.ndarray, bound: f
     }
 
 
-def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, quick: bool) -> str:
+def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
     """
     :param results: of all trials
     :param folder: for the figure
-    :param quick: whether to say so
+    :param extent: how much of the experiment it is
     :return: table of biases and bounds
     """
     rows = _rows(results)
-    _draw(rows, folder / f"{output_name(NAME, quick)}.png", quick)
+    _draw(rows, folder / f"{extent.file_name(NAME)}.png", extent)
     counts = {column: sum(row[column] == "yes" for row in rows) for column in ("within", "within the printed")}
     shown = [{name: _text(value) for name, value in row.items()} for row in rows]
     return (
@@ -173,7 +174,7 @@ def _rows(results: list[tuple[Trial, Result]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _draw(rows: list[dict[str, Any]], path: pathlib.Path, quick: bool) -> None:
+def _draw(rows: list[dict[str, Any]], path: pathlib.Path, extent: Extent) -> None:
     cases = list(dict.fromkeys((row["theorem"], row["function"], row["L"], row["L of log-density"]) for row in rows))
     width = min(len(cases), 4)
     height = math.ceil(len(cases) / width)
@@ -186,7 +187,7 @@ def _draw(rows: list[dict[str, Any]], path: pathlib.Path, quick: bool) -> None:
     for panel in axes[len(cases) :]:
         panel.set_visible(False)
     axes[0].legend(fontsize="x-small")
-    save_figure(figure, path, quick)
+    save_figure(figure, path, extent)
 
 
 def _draw_case(axes: Axes, rows: list[dict[str, Any]]) -> None:
