@@ -21,7 +21,6 @@ from sb3_nopg.reproduction.methods import nopg_model, total_reward
 from sb3_nopg.reproduction.report import (
     mean_interval,
     new_figure,
-    output_name,
     read_interval,
     read_markdown_tables,
     save_figure,
@@ -48,7 +47,7 @@ def run_toy(name, folder, n_seeds=1, quick=True):
     experiment = load_experiment(name)
     small = dataclasses.replace(experiment, trials=lambda quick, n: [toy(trial) for trial in experiment.trials(quick, n)])
     table = reproduce(small, folder, n_seeds=n_seeds, quick=quick)
-    return table, json.loads((folder / f"{output_name(name, quick)}.json").read_text())["trials"]
+    return table, json.loads((folder / f"{Extent(quick).file_name(name)}.json").read_text())["trials"]
 
 
 def pixels(path):

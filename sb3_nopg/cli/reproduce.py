@@ -67,7 +67,7 @@ def reproduce(
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
     _check_folder(output, report_only)
-    _check_device(device, used_here=scheduler is None and not report_only)
+    _check_device(device, used_here=scheduler is None and not report_only and not only)
     if with_d3rlpy and not report_only:
         _install_d3rlpy()
     failures, unknown = [], []
@@ -134,7 +134,7 @@ def _check_folder(output: pathlib.Path, report_only: bool) -> None:
 def _check_device(device: str, used_here: bool) -> None:
     if device not in ("cpu", "cuda"):
         raise InputError("--device", f"{device!r} is unknown", "Give cpu or cuda")
-    # What a cluster's workers have is theirs to know.
+    # What a cluster's workers have is theirs to know, and chosen methods may need none: trials that do will tell.
     if device != "cpu" and used_here and not th.cuda.is_available():
         raise InputError("--device", "torch sees no GPU here", "Leave it out")
 

@@ -1,0 +1,237 @@
+"""
+The loop around the policy updates: where to start, what to log and whom to call after each, when to stop, and which of the
+policies that were passed to keep. The update itself is :meth:`sb3_nopg.NOPG.train`.
+"""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from stable_baselines3.common.type_aliases import MaybeCallback
+
+from sb3_nopg.attached_data import LearnsFromData
+from sb3_nopg.attempts import Attempt, make_attempts
+from sb3_nopg.callbacks import UpdateProgressBar, shown_progress
+from sb3_nopg.choices import has_bad_ends
+from sb3_nopg.distributed import AgreedCallback
+from sb3_nopg.errors import InputError
+from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar, Waypoints, is_waypoint, parameters_of
+from sb3_nopg.offline_env import offline_vec_env
+from sb3_nopg.reporting import record_attempts, record_start, record_support
+from sb3_nopg.starts import StartTrial, choose_start
+
+if TYPE_CHECKING:
+    from sb3_nopg.dataset import TransitionDataset
+    from sb3_nopg.nopg import NOPG
+
+SelfTrainingLoop = TypeVar("SelfTrainingLoop", bound="TrainingLoop")
+
+
+class TrainingLoop(LearnsFromData):
+    """A part of :class:`sb3_nopg.NOPG`, in a file of its own."""
+
+    if TYPE_CHECKING:
+        attempts: tuple[Attempt, ...]
+        final_std_scale: float | None
+        patience: int | None
+        start_trials: tuple[StartTrial, ...]
+
+        @property
+        def training_data(self) -> TransitionDataset: ...
+        def estimated_return(self) -> float: ...
+        def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None: ...
+
+    def dump_logs(self) -> None:
+        """Write the log, with what is worth computing only now and then."""
+        problem = self.prepared_problem()
+        with th.no_grad():
+            record_support(self.logger, problem, self._policy_actions(problem))
+            std = self.policy.action_distribution(problem.queries.states)[1]
+        if std is not None:
+            self.logger.record("train/policy_std", float(std.mean()))
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("time/updates_per_second", (self.num_timesteps - self._num_timesteps_at_start) / elapsed)
+        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.dump(step=self.num_timesteps)
+
+    def learn(
+        self: SelfTrainingLoop,
+        total_timesteps: int = 300,
+        callback: MaybeCallback = None,
+        log_interval: int = 10,
+        tb_log_name: str = "NOPG",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfTrainingLoop:
+        """
+        Improve the policy on the data.
+
+        :param total_timesteps: number of policy updates
+        :param callback: called after every update
+        :param log_interval: updates between two entries of the log
+        :param tb_log_name: name of the run for tensorboard
+        :param reset_num_timesteps: False to continue counting where training stopped
+        :param progress_bar: show one
+        :return: the model
+        """
+        self.prepared_problem()
+        if reset_num_timesteps:
+            self._waypoints = None
+        if self.keep == "best_heldout" and self.held_out_data is None:
+            # A model's file does not hold the data that it was checked on.
+            raise InputError(
+                "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
+            )
+        total_timesteps, callback = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        # Callbacks written for environments look for these.
+        new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
+        callback.on_training_start(locals(), globals())
+        if self._n_updates == 0 and self.num_timesteps < total_timesteps:
+            self._waypoints = Waypoints(parameters_of(self.policy))
+            self._choose_start()
+            self._pass_by(self._waypoints, total_timesteps)
+        best = self._best = self._best_at_the_start()
+        wanted = True
+        while self.num_timesteps < total_timesteps:
+            self._make_update(total_timesteps)
+            callback.update_locals(locals())
+            # Before the callbacks, so that a checkpoint knows of it.
+            self._pass_by(self._waypoints, total_timesteps)
+            gives_up = self._gives_up(best, last=self.num_timesteps >= total_timesteps)
+            wanted = callback.on_step()
+            if not wanted or gives_up:
+                break
+            if log_interval and self.num_timesteps % log_interval == 0:
+                self.dump_logs()
+        ended_after = best.restore(self.policy, self.num_timesteps)
+        # The last update may have been the one too many.
+        self._policy_actions(self.prepared_problem())
+        waypoints, self._waypoints = self._waypoints, None
+        if waypoints is not None and wanted:
+            waypoints.ended_after = ended_after
+            self._look_ahead(waypoints, total_timesteps, bool(log_interval), progress_bar)
+        callback.on_training_end()
+        del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
+        return self
+
+    def _best_at_the_start(self) -> BestSoFar:
+        best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)
+        self._best_before = None
+        if best.score is None and self._watches_score:
+            # Where training starts may be the best place of all.
+            self._look_at_score(best)
+        return best
+
+    def _make_update(self, total_timesteps: int) -> None:
+        self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
+        if self.final_std_scale is not None:
+            done_after = (self.num_timesteps + 1) / total_timesteps
+            self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
+        self.train()
+        self.num_timesteps += 1
+
+    def _pass_by(self, waypoints: Waypoints | None, total_timesteps: int) -> None:
+        if waypoints is None or self.keep != "lasting" or self.processes.several:
+            return
+        if is_waypoint(self.num_timesteps, total_timesteps) and has_bad_ends(self.training_data.real, self.gamma):
+            waypoints.passed.append((self.num_timesteps, parameters_of(self.policy)))
+
+    def _look_ahead(self, waypoints: Waypoints, total_timesteps: int, logs: bool, progress_bar: bool) -> None:
+        """
+        Choose by predicted trajectories, and train anew where the policy is predicted to fail. What it costs goes to the log,
+        not to the count of updates.
+        """
+        n_updates, pending = self.num_timesteps, dict(self.logger.name_to_value)
+
+        def climb() -> Waypoints:
+            self.num_timesteps, again = 0, Waypoints(waypoints.untrained)
+            self.begin_again()
+            self._choose_start()
+            self._pass_by(again, total_timesteps)
+            best = self._best_at_the_start()
+            for _ in shown_progress(total_timesteps, progress_bar and self.processes.is_main):
+                self._make_update(total_timesteps)
+                self._pass_by(again, total_timesteps)
+                if self._gives_up(best, last=self.num_timesteps >= total_timesteps):
+                    break
+            again.ended_after = best.restore(self.policy, self.num_timesteps)
+            self._policy_actions(self.prepared_problem())
+            return again
+
+        try:
+            self.attempts = make_attempts(cast("NOPG", self), waypoints, climb)
+        finally:
+            self.num_timesteps = n_updates
+        if self.attempts:
+            # What is remembered of another policy must not come back in the midst of this one's training.
+            self._best = None
+            record_attempts(self.logger, pending, self.attempts, self.estimated_return())
+            if logs:
+                self.dump_logs()
+
+    def _choose_start(self) -> None:
+        """Try several starts, if the settings ask for them. What they cost goes to the log, not to the count of updates."""
+        self.start_trials = choose_start(cast("NOPG", self), self.score)
+        if self.start_trials:
+            record_start(self.logger, self.start_trials)
+
+    def score(self) -> float:
+        """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
+        return self.estimated_return() if self.held_out_data is None else self.held_out_return()
+
+    def _gives_up(self, best: BestSoFar, last: bool) -> bool:
+        """Look at the held-out return now and then, remember the best, and tell whether patience has run out."""
+        interval = CHECK_INTERVAL if self.patience is None else min(CHECK_INTERVAL, self.patience)
+        if not self._watches_score or not (self.num_timesteps % interval == 0 or last):
+            return False
+        self._look_at_score(best)
+        return self.patience is not None and self.num_timesteps - best.update >= self.patience
+
+    @property
+    def _watches_score(self) -> bool:
+        return self.held_out_data is not None or self.patience is not None
+
+    def _look_at_score(self, best: BestSoFar) -> None:
+        score = self.score()
+        if self.held_out_data is not None:
+            self.logger.record("train/held_out_return", score)
+        best.look(score, self.num_timesteps, self.policy)
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        assert self.env is not None
+        assert self.dataset is not None
+        # SB3 resets the environment here. A stand-in takes the call: the real one may be a rig with its motor on.
+        env = self.env
+        self.env = offline_vec_env(self.observation_space, self.action_space, self.dataset.observations[0], env.num_envs)
+        try:
+            total_timesteps, _ = super()._setup_learn(total_timesteps, None, reset_num_timesteps, tb_log_name)
+        finally:
+            self.env = env
+        return total_timesteps, self._init_callback(callback, progress_bar)
+
+    def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
+        if progress_bar and self.processes.is_main:
+            given: list[Any] = callback if isinstance(callback, list) else [callback]
+            given = [part if isinstance(part, BaseCallback) else ConvertCallback(part) for part in given]
+            callback = [*given, UpdateProgressBar()]
+        own = super()._init_callback(callback)
+        if not self.processes.several:
+            return own
+        agreed = AgreedCallback(own, self.processes)
+        agreed.init_callback(self)
+        return agreed
