@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -113,11 +114,12 @@ def test_every_result_is_written_and_reported(tmp_path, workplace):
     assert [entry["result"]["square"] for entry in content["trials"]] == [0, 1, 4, 9]
     assert content["conditions"]["command"] == "nopg reproduce squares"
     assert content["conditions"]["seeds"] == 4
-    assert {"hours", "torch", "numpy", "python"} <= set(content["conditions"])
+    (versions,) = content["conditions"]["versions"]
+    assert versions["trials"] == 4
     first = table.splitlines()[0]
     assert first.startswith("`nopg reproduce squares`, seeds 0 to 3, ")
     for name in ("python", "torch", "numpy", "sb3-nopg", "stable-baselines3", "gymnasium"):
-        assert f"{name} {content['conditions'][name]}" in first
+        assert f"{name} {versions[name]}" in first
     assert f" {content['conditions']['hours']} hours of trials" in first
     assert "quick" not in first
     with (tmp_path / "squares.csv").open() as file:
@@ -315,8 +317,6 @@ def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
     run_trials(experiment, experiment.trials(False, 2), tmp_path, Workplace())
     text = reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
     assert text.startswith("**2 of 4 trials are missing")
-    # They may come from another machine.
-    assert "versions not known here" in text
     assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1"]
     assert json.loads((tmp_path / "squares.json").read_text())["conditions"]["trials missing"] == 2
     assert executions(tmp_path) == [0, 1]
@@ -329,6 +329,21 @@ def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
         reproduce(experiment, tmp_path, n_seeds=4, report_only=True)
     assert reproduce(experiment, tmp_path, n_seeds=4, report_only=True, any_code=True) == whole
     assert executions(tmp_path) == [0, 1, 2, 3]
+
+
+def test_versions_are_told_of_each_machine(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    results = ResultsFile(tmp_path / "squares.jsonl")
+    for trial, kept in zip(experiment.trials(False, 2), ({"python": "3.0", "torch": "1.2"}, None), strict=True):
+        results.add(Record(trial_key("squares", trial), "old", trial, {"square": 0}, 0.5, kept))
+    # As lines were before versions were kept.
+    lines = results.path.read_text().splitlines()
+    results.path.write_text(lines[0] + "\n" + lines[1].replace(', "versions": null', "") + "\n")
+    first = reproduce(experiment, tmp_path, n_seeds=4, any_code=True).splitlines()[0]
+    assert executions(tmp_path) == [2, 3]
+    assert f"torch {version('torch')}" in first
+    others = "python 3.0, torch 1.2 (1 trials); versions not known (1 trials)."
+    assert first.endswith(f"gymnasium {version('gymnasium')} (2 trials); {others}")
 
 
 def test_methods_can_be_run_one_at_a_time(tmp_path):

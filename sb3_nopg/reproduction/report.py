@@ -15,6 +15,7 @@ from scipy import stats
 from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.reproduction.experiment import Result, Trial
 from sb3_nopg.reproduction.extent import Extent
+from sb3_nopg.reproduction.versions import versions_told
 
 NOTHING = "–"
 
@@ -93,16 +94,14 @@ def _cell(value: Any) -> str:
     return " ".join(map(_cell, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def conditions_line(conditions: Mapping[str, Any], packages: Iterable[str]) -> str:
+def conditions_line(conditions: Mapping[str, Any]) -> str:
     """
     :param conditions: as in the JSON
-    :param packages: whose versions are told, where they are known
     :return: one line of Markdown: command, seeds, hours and versions
     """
     command = f"`{conditions['command']}`, " if conditions["command"] else ""
     seeds = f"seeds 0 to {conditions['seeds'] - 1}" if conditions["seeds"] > 1 else "seed 0"
-    versions = ", ".join(f"{package} {conditions[package]}" for package in packages if package in conditions)
-    return f"{command}{seeds}, {conditions['hours']} hours of trials; {versions or 'versions not known here'}."
+    return f"{command}{seeds}, {conditions['hours']} hours of trials; {versions_told(conditions['versions'])}."
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -19,6 +19,7 @@ class Record:
     :param trial: its parameters
     :param result: what it gave
     :param seconds: what it took
+    :param versions: of Python and packages that ran it, by their names; None where they were not kept
     """
 
     key: str
@@ -26,6 +27,7 @@ class Record:
     trial: Trial
     result: Result
     seconds: float
+    versions: dict[str, str] | None = None
 
 
 def trial_key(experiment: str, trial: Trial) -> str:

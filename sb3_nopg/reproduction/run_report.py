@@ -1,12 +1,8 @@
 """The report of an experiment's results: of all of them, or of those that are there."""
 
-import json
-import os
 import pathlib
-import platform
 from collections import Counter
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 from sb3_nopg.datafiles.files import replacing
@@ -15,8 +11,7 @@ from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
 from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.report import conditions_line, write_numbers
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
-
-_VERSIONS = ("sb3-nopg", "numpy", "scipy", "torch", "stable-baselines3", "gymnasium")
+from sb3_nopg.reproduction.versions import counted_versions
 
 
 class NothingToReportError(RuntimeError):
@@ -48,7 +43,6 @@ def report_of_known(
     told: dict[str, Any],
     trials: list[Trial],
     known: Mapping[str, Record],
-    versions: dict[str, Any] | None = None,
 ) -> str:
     """
     :param experiment: whose trials they are
@@ -56,7 +50,6 @@ def report_of_known(
     :param told: conditions that the results do not tell: ``command``, ``quick`` and ``seeds``
     :param trials: all that belong to it
     :param known: results, by their trials' keys
-    :param versions: that they were made with; None where that was perhaps elsewhere, and an earlier report may tell
     :return: the table
     :raises NothingToReportError: where results are missing, and what is there is too little
     """
@@ -68,9 +61,6 @@ def report_of_known(
         raise NothingToReportError(f"{folder} has nothing to report of {experiment.name}{others}")
     extent = Extent(told["quick"], len(trials) - len(records), len(trials))
     conditions = {**told, **_what_records_tell(records)}
-    if versions is None:
-        versions = _versions_told_before(folder / f"{extent.file_name(experiment.name)}.json", conditions)
-    conditions.update(versions)
     if not extent.n_missing:
         return _report(experiment, folder, conditions, records, extent)
     try:
@@ -90,35 +80,16 @@ def _report(
     name = extent.file_name(experiment.name)
     write_numbers(folder, name, conditions, results)
     head = "".join(f"**{note}.**\n\n" for note in extent.notes)
-    head += f"{conditions_line(conditions, ('python', *_VERSIONS))}\n\n"
+    head += f"{conditions_line(conditions)}\n\n"
     text = head + experiment.summarize(results, folder, extent)
     with replacing(folder / f"{name}.md") as partial:
         partial.write_text(text, encoding="utf-8")
     return text
 
 
-def versions_here() -> dict[str, Any]:
-    """What a reader needs to know of the machine to do it again."""
-    return {
-        "python": platform.python_version(),
-        **{package: version(package) for package in _VERSIONS},
-        "cpu_count": os.cpu_count(),
-    }
-
-
-def _versions_told_before(path: pathlib.Path, conditions: dict[str, Any]) -> dict[str, Any]:
-    """Versions that the results were made with, if a report of the same results knew them: they may be another machine's."""
-    try:
-        before = json.loads(path.read_text(encoding="utf-8"))["conditions"]
-    except (OSError, ValueError, KeyError):
-        return {}
-    if any(before.get(fact) != conditions[fact] for fact in ("hours", "trials by code version")):
-        return {}
-    return {fact: before[fact] for fact in ("python", *_VERSIONS, "cpu_count") if fact in before}
-
-
 def _what_records_tell(records: list[Record]) -> dict[str, Any]:
     return {
         "hours": round(sum(record.seconds for record in records) / 3600.0, 3),
         "trials by code version": dict(Counter(record.code for record in records)),
+        "versions": counted_versions(record.versions for record in records),
     }

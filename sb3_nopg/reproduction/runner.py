@@ -13,7 +13,6 @@ from sb3_nopg.reproduction.run_report import (
     known_results,
     report_of_known,
     results_of,
-    versions_here,
 )
 from sb3_nopg.reproduction.workers import Outcome, run_here, run_in_processes, run_on_cluster
 
@@ -110,7 +109,7 @@ def reproduce(
     # A worker may have had other code than this machine: its results count all the same.
     known = known_results(experiment, folder, any_code) | {record.key: record for record in records}
     try:
-        text = report_of_known(experiment, folder, told, trials, known, versions_here())
+        text = report_of_known(experiment, folder, told, trials, known)
     except NothingToReportError as obstacle:
         if failure is None:
             raise
@@ -179,7 +178,7 @@ def _keep(results: ResultsFile, key: str, trial: Trial, outcome: Outcome) -> str
     """:return: why the result cannot be kept"""
     assert outcome.result is not None
     try:
-        results.add(Record(key, outcome.code, trial, outcome.result, round(outcome.seconds, 2)))
+        results.add(Record(key, outcome.code, trial, outcome.result, round(outcome.seconds, 2), outcome.versions))
     except (TypeError, ValueError) as error:
         return f"its result is not what JSON can hold ({error})"
     return None

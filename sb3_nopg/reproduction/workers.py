@@ -17,6 +17,7 @@ from sb3_nopg.datafiles.files import one_line
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction.code_version import code_version
 from sb3_nopg.reproduction.experiment import Result, Trial
+from sb3_nopg.reproduction.versions import versions_here
 
 Run = Callable[[Trial], Result]
 # A worker that was lost may have been killed by somebody, or by the trial itself, which would do it again.
@@ -32,6 +33,7 @@ class Outcome:
     :param index: of the trial
     :param code: version of the code that ran it
     :param seconds: what it took
+    :param versions: of Python and packages there
     :param result: None where it failed
     :param failure: what happened, in full
     """
@@ -39,6 +41,7 @@ class Outcome:
     index: int
     code: str
     seconds: float
+    versions: dict[str, str]
     result: Result | None = None
     failure: str | None = None
 
@@ -55,10 +58,10 @@ def run_one(run: Run, index: int, trial: Trial) -> Outcome:
     th.set_num_threads(1)
     try:
         result = run(trial)
-        return Outcome(index, code, time.perf_counter() - began, result)
+        return Outcome(index, code, time.perf_counter() - began, versions_here(), result)
     except Exception:
         # Whatever it is, it must not take the other trials with it; the caller tells of it in the end.
-        return Outcome(index, code, time.perf_counter() - began, failure=traceback.format_exc())
+        return Outcome(index, code, time.perf_counter() - began, versions_here(), failure=traceback.format_exc())
     finally:
         th.set_num_threads(n_threads)
 
@@ -127,7 +130,7 @@ def _run_alone(run: Run, trials: Sequence[Trial], index: int) -> Outcome:
 
 def _lost(run: Run, index: int, reason: str) -> Outcome:
     failure = f"its worker was lost {N_RETRIES + 1} times, out of memory perhaps: {reason}"
-    return Outcome(index, code_version(run.__module__), 0.0, failure=failure)
+    return Outcome(index, code_version(run.__module__), 0.0, {}, failure=failure)
 
 
 def run_on_cluster(run: Run, trials: Sequence[Trial], scheduler: str) -> Iterator[Outcome]:

@@ -1,0 +1,38 @@
+"""With which versions a trial was run: trials of one report may come from several machines."""
+
+import functools
+import json
+import platform
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+_PACKAGES = ("sb3-nopg", "numpy", "scipy", "torch", "stable-baselines3", "gymnasium")
+
+
+@functools.cache
+def versions_here() -> dict[str, str]:
+    """Of Python and of what the trials compute with."""
+    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+
+
+def counted_versions(versions: Iterable[Mapping[str, str] | None]) -> list[dict[str, Any]]:
+    """
+    :param versions: of each trial, None where nobody knows
+    :return: each that occurs, with the number of ``trials``, the most frequent first
+    """
+    counts = Counter(json.dumps(dict(known or {})) for known in versions)
+    return [{"trials": n, **json.loads(known)} for known, n in counts.most_common()]
+
+
+def versions_told(counted: Sequence[Mapping[str, Any]]) -> str:
+    """
+    :param counted: of :func:`counted_versions`
+    :return: in words
+    """
+    told = []
+    for entry in counted:
+        names = ", ".join(f"{name} {value}" for name, value in entry.items() if name != "trials")
+        told.append((names or "versions not known") + (f" ({entry['trials']} trials)" if len(counted) > 1 else ""))
+    return "; ".join(told)
