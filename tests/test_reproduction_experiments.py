@@ -297,6 +297,14 @@ def test_curves_stand_under_the_steps_that_they_took(tmp_path):
     assert "--quick" not in text
 
 
+def test_a_table_with_d3rlpy_says_how_long_it_trained(tmp_path):
+    comparison = Comparison("test", "samples", "samples", paper={}, notes=())
+    results = [({"method": "NOPG", "samples": 100, "seed": n}, {"return": -1.0}) for n in range(3)]
+    assert "d3rlpy" not in comparison.summarize(results, tmp_path, Extent())
+    results += [({"method": "IQL", "samples": 100, "seed": n, "updates": 1234}, {"return": -1.0}) for n in range(2)]
+    assert "after 1,234 updates of 256 samples; 2 seeds." in comparison.summarize(results, tmp_path, Extent())
+
+
 def test_a_figure_says_where_it_is_not_of_the_whole(tmp_path):
     red = []
     for extent in (Extent(), Extent(quick=True), Extent(n_missing=3, n_trials=7), Extent(True, 3, 7)):

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sb3_nopg.reproduction.d3rlpy_trials import d3rlpy_notes
 from sb3_nopg.reproduction.experiment import Result, Trial
 from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.report import (
@@ -76,7 +77,7 @@ class Comparison:
             parts += [f"Return, mean ± 95 % interval over seeds, by {self.label}:\n", markdown_table(self.mean_rows(own))]
             parts += self.ends(own)
             parts += ["Every seed:\n", markdown_table(self.seed_rows(own))]
-        return "\n".join([*parts, *(f"- {note}" for note in self.notes)]) + "\n"
+        return "\n".join([*parts, *(f"- {note}" for note in (*self.notes, *d3rlpy_notes(results)))]) + "\n"
 
     def counts(self, results: Sequence[tuple[Trial, Result]]) -> list[int]:
         return sorted({trial[self.across] for trial, _ in results if trial.get(self.across) is not None})
