@@ -34,6 +34,6 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
         return []
     updates, n_seeds = max(trial["updates"] for trial in trials), len({trial["seed"] for trial in trials})
     return [
-        f"{' and '.join(_METHODS)}: d3rlpy's, with its own settings but for normalised observations and two layers of 256 units; "
+        f"{' and '.join(_METHODS)}: d3rlpy's, with its own settings but for two layers of 256 units and normalised inputs; "
         f"the last policy after {updates:,} updates of 256 samples; {n_seeds} seeds."
     ]
