@@ -297,6 +297,14 @@ def test_curves_stand_under_the_steps_that_they_took(tmp_path):
     assert "--quick" not in text
 
 
+def test_a_learning_curve_can_stand_alone(tmp_path):
+    comparison = Comparison("test", "samples", "samples", paper={}, notes=())
+    results = [({"method": "online", "seed": n}, {"return": -n, "curve": [[0, -9.0], [200, -n]]}) for n in range(3)]
+    text = comparison.summarize(results, tmp_path, Extent(n_missing=5, n_trials=8))
+    assert "online after 200 steps: -1 ± 2" in text
+    assert (tmp_path / "test.png").exists()
+
+
 def test_a_table_with_d3rlpy_says_how_long_it_trained(tmp_path):
     comparison = Comparison("test", "samples", "samples", paper={}, notes=())
     results = [({"method": "NOPG", "samples": 100, "seed": n}, {"return": -1.0}) for n in range(3)]

@@ -23,6 +23,7 @@ from sb3_nopg import InputError
 from sb3_nopg.cli.main import app
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, load_experiment, run_report, workers
 from sb3_nopg.reproduction import code_version as versions
+from sb3_nopg.reproduction import versions as package_versions
 from sb3_nopg.reproduction.experiment import device_of, on_device
 from sb3_nopg.reproduction.report import (
     interval_cell,
@@ -34,7 +35,7 @@ from sb3_nopg.reproduction.report import (
 )
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.reproduction.run_report import NothingToReportError
-from sb3_nopg.reproduction.runner import TrialError, Workplace, reproduce, run_trials
+from sb3_nopg.reproduction.runner import TrialError, Workplace, of_methods, reproduce, run_trials
 
 # What trials do. Each leaves a line in a file, so that one can count who ran how often.
 
@@ -225,6 +226,16 @@ def test_half_a_line_is_skipped_and_spoils_nothing(tmp_path):
     assert results.read()[1].result == {"square": math.inf}
 
 
+@pytest.mark.parametrize("wrong", [{"seconds": None}, {"versions": "1.0"}, {"trial": [1]}, {"code": 7}, {"result": None}])
+def test_a_line_that_somebody_spoiled_is_skipped(tmp_path, wrong):
+    results = ResultsFile(tmp_path / "results.jsonl")
+    results.add(Record("a", "code", {"number": 1}, {"square": 1}, 0.5))
+    fields = json.loads(results.path.read_text())
+    with results.path.open("a") as file:
+        file.write(json.dumps({**fields, "key": "b", **wrong}) + "\n")
+    assert [record.key for record in results.read()] == ["a"]
+
+
 def test_a_key_is_that_of_the_parameters_in_any_order():
     assert trial_key("x", {"a": 1, "b": [2]}) == trial_key("x", {"b": [2], "a": 1})
     different = [trial_key("x", {"a": 1}), trial_key("y", {"a": 1}), trial_key("x", {"a": 2}), trial_key("x", {"a": "1"})]
@@ -331,6 +342,40 @@ def test_a_report_of_what_is_there_so_far(tmp_path, monkeypatch):
     assert executions(tmp_path) == [0, 1, 2, 3]
 
 
+def test_a_name_that_begins_another_means_itself():
+    trials = [{"method": method} for method in ("PWIS", "PWIS, self-normalised", "NOPG-D", "NOPG-S")]
+    assert of_methods(trials, ["PWIS"]) == trials[:1]
+    assert of_methods(trials, ["PWIS,", "NOPG-D"]) == trials[1:3]
+    assert of_methods(trials, ["NOPG"]) == trials[2:]
+    assert of_methods(trials, []) == trials
+
+
+def test_what_is_not_installed_has_no_version(monkeypatch):
+    monkeypatch.setattr(package_versions, "_PACKAGES", ("torch", "no-such-package"))
+    package_versions.versions_here.cache_clear()
+    try:
+        found = package_versions.versions_here()
+    finally:
+        package_versions.versions_here.cache_clear()
+    assert found["no-such-package"] == "not installed"
+    assert found["torch"] == version("torch")
+
+
+def test_todays_results_come_before_those_of_other_code(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    reproduce(experiment, tmp_path, n_seeds=2)
+    results = ResultsFile(tmp_path / "squares.jsonl")
+    # Joined from another machine's file: one that is there already, and one that is not.
+    for trial in (experiment.trials(False, 2)[1], experiment.trials(False, 3)[2]):
+        results.add(Record(trial_key("squares", trial), "old", trial, {"square": -9}, 0.5))
+    text = reproduce(experiment, tmp_path, n_seeds=3, any_code=True)
+    assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1", "-9"]
+    assert "from 2 states of the code" in text.splitlines()[0]
+    text = reproduce(experiment, tmp_path, n_seeds=3)
+    assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1", "4"]
+    assert executions(tmp_path) == [0, 1, 2]
+
+
 def test_versions_are_told_of_each_machine(tmp_path):
     experiment = experiment_of(square, tmp_path)
     results = ResultsFile(tmp_path / "squares.jsonl")
@@ -342,7 +387,7 @@ def test_versions_are_told_of_each_machine(tmp_path):
     first = reproduce(experiment, tmp_path, n_seeds=4, any_code=True).splitlines()[0]
     assert executions(tmp_path) == [2, 3]
     assert f"torch {version('torch')}" in first
-    others = "python 3.0, torch 1.2 (1 trials); versions not known (1 trials)."
+    others = "python 3.0, torch 1.2 (1 trial); versions not known (1 trial)."
     assert first.endswith(f"gymnasium {version('gymnasium')} (2 trials); {others}")
 
 
@@ -356,6 +401,8 @@ def test_methods_can_be_run_one_at_a_time(tmp_path):
     assert text.startswith("**1 of 3 trials are missing")
     with pytest.raises(InputError, match=r"(?s)begins with 'PWIS'.*NOPG-D; NOPG-S; DDPG"):
         reproduce(experiment, tmp_path, n_seeds=1, only=["NOPG", "PWIS"])
+    with pytest.raises(InputError, match="begins with ''"):
+        reproduce(experiment, tmp_path, n_seeds=1, only=[""])
     text = reproduce(experiment, tmp_path, n_seeds=1, only=["DDPG", "NOPG-S"])
     assert executions(tmp_path) == [0, 1, 2]
     assert [row["square"] for row in read_markdown_tables(text)[0]] == ["0", "1", "4"]
@@ -602,6 +649,21 @@ def test_what_another_device_found_is_kept_apart(tmp_path):
     records = ResultsFile(tmp_path / "squares.jsonl").read()
     assert [record.trial.get("device") for record in records] == [None, None, "cuda", "cuda"]
     assert all(kept["trial"]["device"] == "cuda" for kept in json.loads((tmp_path / "squares.json").read_text())["trials"])
+
+
+def test_results_of_another_device_are_used_if_one_wants_them(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    reproduce(experiment, tmp_path, n_seeds=1, device="cuda")
+    reproduce(experiment, tmp_path, n_seeds=2)
+    assert executions(tmp_path) == [0, 0, 1]
+    text = reproduce(experiment, tmp_path, n_seeds=3, device="cuda", any_device=True, report_only=True)
+    assert text.startswith("**1 of 3 trials are missing")
+    # This device's where it is there, the other's where not.
+    content = json.loads((tmp_path / "squares.json").read_text())
+    assert [entry["trial"].get("device") for entry in content["trials"]] == ["cuda", None]
+    assert content["conditions"]["trials by device"] == {"cuda": 1, "cpu": 1}
+    reproduce(experiment, tmp_path, n_seeds=3, device="cuda", any_device=True)
+    assert executions(tmp_path) == [0, 0, 1, 2]
 
 
 def test_only_those_who_use_a_device_have_one():

@@ -14,10 +14,11 @@ from sb3_nopg.baselines.d3rlpy_runner import D3rlpyError, make_environment
 from sb3_nopg.cli.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction import EXPERIMENTS, Experiment, Trial, load_experiment
+from sb3_nopg.reproduction.experiment import DEVICES
 from sb3_nopg.reproduction.extent import Extent
 from sb3_nopg.reproduction.methods import d3rlpy_folder
 from sb3_nopg.reproduction.run_report import NothingToReportError
-from sb3_nopg.reproduction.runner import TrialError, Workplace
+from sb3_nopg.reproduction.runner import TrialError, Workplace, all_trials, of_methods
 from sb3_nopg.reproduction.runner import reproduce as run_experiment
 
 _ALL, _LIST = "all", "list"
@@ -45,10 +46,13 @@ def reproduce(
     device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG and value iteration compute on.")] = "cpu",
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Run only methods whose names begin with this, say KBRL; may be given again. The report has all."),
+        typer.Option(help="Run only this method, or those whose names begin so; may be given again. The report has all."),
     ] = None,
     any_code: Annotated[
         bool, typer.Option("--any-code", help="Use results in the folder although the code has changed since.")
+    ] = False,
+    any_device: Annotated[
+        bool, typer.Option("--any-device", help="Use results of another device where this one's are missing.")
     ] = False,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Run nothing: write the report of the results in the folder so far.")
@@ -67,12 +71,15 @@ def reproduce(
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
     _check_folder(output, report_only)
-    _check_device(device, used_here=scheduler is None and not report_only and not only)
+    n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
+    # What a cluster's workers have is theirs to know.
+    used_here = [] if scheduler is not None or report_only else experiments
+    trials = [all_trials(experiment, n_seeds, quick, with_d3rlpy, device) for experiment in used_here]
+    _check_device(device, [trial for own in trials for trial in of_methods(own, only or ())])
     if with_d3rlpy and not report_only:
         _install_d3rlpy()
     failures, unknown = [], []
     for experiment in experiments:
-        n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
         command += f" --device {device}" * (device != "cpu")
         try:
@@ -87,6 +94,7 @@ def reproduce(
                     device=device,
                     only=only or (),
                     any_code=any_code,
+                    any_device=any_device,
                     report_only=report_only,
                     progress=told,
                     command=command,
@@ -131,11 +139,10 @@ def _check_folder(output: pathlib.Path, report_only: bool) -> None:
     output.mkdir(parents=True, exist_ok=True)
 
 
-def _check_device(device: str, used_here: bool) -> None:
-    if device not in ("cpu", "cuda"):
-        raise InputError("--device", f"{device!r} is unknown", "Give cpu or cuda")
-    # What a cluster's workers have is theirs to know, and chosen methods may need none: trials that do will tell.
-    if device != "cpu" and used_here and not th.cuda.is_available():
+def _check_device(device: str, trials_here: list[Trial]) -> None:
+    if device not in DEVICES:
+        raise InputError("--device", f"{device!r} is unknown", f"Give {' or '.join(DEVICES)}")
+    if any("device" in trial for trial in trials_here) and not th.cuda.is_available():
         raise InputError("--device", "torch sees no GPU here", "Leave it out")
 
 

@@ -17,6 +17,9 @@ Result = dict[str, Any]
 """What a trial gave: what JSON can hold."""
 
 
+DEVICES = ("cpu", "cuda")
+
+
 def device_of(trial: Trial) -> str:
     """
     :param trial: with ``device`` where it is another one than the processor
@@ -27,6 +30,15 @@ def device_of(trial: Trial) -> str:
     if device != "cpu" and not th.cuda.is_available():
         raise InputError("device", f"torch sees no GPU where this trial runs, and {device} was asked for", "Take the cpu")
     return device
+
+
+def on_other_devices(trial: Trial) -> list[Trial]:
+    """
+    :param trial: of any experiment, on any device
+    :return: the same on each of the others
+    """
+    anywhere = {name: value for name, value in trial.items() if name != "device"}
+    return [other for other in (on_device(anywhere, device) for device in DEVICES) if other != trial]
 
 
 def on_device(trial: Trial, device: str) -> Trial:

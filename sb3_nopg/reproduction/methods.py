@@ -20,6 +20,7 @@ from sb3_nopg.baselines import (
     online_ddpg,
 )
 from sb3_nopg.baselines.d3rlpy_runner import train as train_d3rlpy
+from sb3_nopg.baselines.d3rlpy_runner.environment import D3RLPY_VERSION
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import SolverError
 from sb3_nopg.nopg import NOPG
@@ -197,7 +198,7 @@ def _d3rlpy(algorithm: str) -> Callable[..., Result]:
         model = train_d3rlpy(
             d3rlpy_folder(), dataset, algorithm, n_steps=trial["updates"], gamma=task.gamma, seed=trial["seed"]
         )
-        return {"return": task.evaluate(model)}
+        return {"return": task.evaluate(model), "d3rlpy": D3RLPY_VERSION}
 
     return run
 

@@ -27,9 +27,10 @@ _COMPARISON = Comparison(
     notes=(
         "Undiscounted return over 500 steps from hanging, by the last policy. Value iteration on the true dynamics gets -369 "
         "with the same γ = 0.97.",
-        '"paper": bandwidths by cross-validation, of actions times 50; 1,500 updates; σ of NOPG-S shrinks to a tenth. '
-        "Others: this library's defaults, 500 updates. NOPG's policies see normalised observations, of which the paper says "
-        "nothing.",
+        '"paper": bandwidths by cross-validation; 1,500 updates; σ of NOPG-S shrinks to a tenth. The paper multiplies those '
+        "of actions by 50; our rule gives half of the gap between two levels, 2 for torques of ±2, without a factor. Others: "
+        "this library's defaults, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of which "
+        "the paper says nothing.",
         "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule, `predictive`, was chosen "
         "by looking at returns on two of these grids.",
         "PWIS cannot be run: a grid has no trajectories.",

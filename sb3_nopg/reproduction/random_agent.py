@@ -61,11 +61,12 @@ NOTES = (
     "NOPG and KBRL: the last policy. PWIS, self-normalised or not, and DDPG offline: the best of 20 evaluations on the way, "
     "as in the paper, which flatters them; the JSON has the last one too. Behaviour: one episode a seed.",
     '"paper": bandwidths by cross-validation times the paper\'s factors, 2,000 updates. "defaults": this library\'s, 500 '
-    "updates. Policies of NOPG and PWIS see normalised observations, of which the paper says nothing; DDPG sees them raw.",
+    "updates. A quick run makes fewer. Policies of NOPG and PWIS see normalised observations, of which the paper says "
+    "nothing; DDPG sees them raw.",
     "KBRL is kernel value iteration with bandwidths by the rule `predictive`, which was chosen by looking at returns on the "
     "pendulum, seeds 0 and 1.",
     "The paper goes to 25,000 samples for DDPG offline and PWIS, ours to 10,000. NOPG-S stops earlier, at 5,000 with the "
-    "paper's settings and 2,500 with ours, because of the time it takes.",
+    "paper's settings and 2,500 with ours (2,000 on the pendulum), because of the time it takes.",
     "DDPG online acts for 100,000 steps; the paper lets it act for two or three times as many.",
     "The paper shows this as a figure whose numbers are not printed: there is nothing to set beside ours.",
 )

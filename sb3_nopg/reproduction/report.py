@@ -64,6 +64,8 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """
     :param rows: with the columns of the first one; a list is written with spaces between, None as a dash
     """
+    if not rows:
+        return ""
     lines = ["| " + " | ".join(rows[0]) + " |", "| " + " | ".join("---" for _ in rows[0]) + " |"]
     lines += ["| " + " | ".join(_cell(row[column]) for column in rows[0]) + " |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -101,7 +103,9 @@ def conditions_line(conditions: Mapping[str, Any]) -> str:
     """
     command = f"`{conditions['command']}`, " if conditions["command"] else ""
     seeds = f"seeds 0 to {conditions['seeds'] - 1}" if conditions["seeds"] > 1 else "seed 0"
-    return f"{command}{seeds}, {conditions['hours']} hours of trials; {versions_told(conditions['versions'])}."
+    n_states = len(conditions["trials by code version"])
+    code = f"from {n_states} states of the code; " if n_states > 1 else ""
+    return f"{command}{seeds}, {conditions['hours']} hours of trials; {code}{versions_told(conditions['versions'])}."
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -83,7 +83,20 @@ class ResultsFile:
 def _parse(line: bytes) -> Record | None:
     try:
         fields: Any = json.loads(line)
-        return Record(**fields)
+        record = Record(**fields)
     except (ValueError, TypeError):
         # Blank, or cut off.
         return None
+    return record if _is_whole(record) else None
+
+
+def _is_whole(record: Record) -> bool:
+    """Whether it can be what was written: files are joined and edited by hand."""
+    return (
+        isinstance(record.key, str)
+        and isinstance(record.code, str)
+        and isinstance(record.trial, dict)
+        and isinstance(record.result, dict)
+        and isinstance(record.seconds, int | float)
+        and isinstance(record.versions, dict | None)
+    )

@@ -31,10 +31,15 @@ def known_results(experiment: Experiment, folder: pathlib.Path, any_code: bool) 
     :param experiment: of any extent
     :param folder: that it is run in
     :param any_code: also those of other code than today's
-    :return: results that are there, by their trials' keys
+    :return: results that are there, by their trials' keys: the latest, and today's before those of other code
     """
     code = code_version(experiment.run.__module__)
-    return {record.key: record for record in results_of(experiment, folder).read() if any_code or record.code == code}
+    known: dict[str, Record] = {}
+    for record in results_of(experiment, folder).read():
+        has_todays = record.key in known and known[record.key].code == code
+        if record.code == code or (any_code and not has_todays):
+            known[record.key] = record
+    return known
 
 
 def report_of_known(
@@ -91,5 +96,6 @@ def _what_records_tell(records: list[Record]) -> dict[str, Any]:
     return {
         "hours": round(sum(record.seconds for record in records) / 3600.0, 3),
         "trials by code version": dict(Counter(record.code for record in records)),
+        "trials by device": dict(Counter(str(record.trial.get("device", "cpu")) for record in records)),
         "versions": counted_versions(record.versions for record in records),
     }

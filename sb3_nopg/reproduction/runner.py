@@ -2,11 +2,11 @@
 
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sb3_nopg.errors import InputError
-from sb3_nopg.reproduction.experiment import Experiment, Trial, on_device
+from sb3_nopg.reproduction.experiment import Experiment, Trial, on_device, on_other_devices
 from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.reproduction.run_report import (
     NothingToReportError,
@@ -26,12 +26,11 @@ class TrialError(RuntimeError):
 
     :param message: how many failed, and why the first of them did
     :param records: of the trials that did not fail, in their order
-    :param n_trials: how many there were
     """
 
-    def __init__(self, message: str, records: list[Record], n_trials: int):
+    def __init__(self, message: str, records: list[Record]):
         super().__init__(message)
-        self.records, self.n_trials = records, n_trials
+        self.records = records
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,7 @@ def reproduce(
     device: str = "cpu",
     only: Sequence[str] = (),
     any_code: bool = False,
+    any_device: bool = False,
     report_only: bool = False,
     progress: Progress | None = None,
     command: str = "",
@@ -84,8 +84,10 @@ def reproduce(
     :param workplace: where trials run
     :param with_d3rlpy: also d3rlpy's algorithms, where the experiment compares algorithms
     :param device: that NOPG and value iteration compute on; results of another one are other results
-    :param only: beginnings of the names of methods whose trials are run now; none for all. The report is of all results.
+    :param only: methods whose trials are run now, by their names or beginnings of them; none for all. The report is of all
+        results.
     :param any_code: use results of other versions of the code too
+    :param any_device: use results of another device where this one's are missing
     :param report_only: run nothing: write what the results that are there give
     :param progress: called with how many trials are done, how many there are, and the one that was done last
     :param command: that a reader can repeat
@@ -93,17 +95,17 @@ def reproduce(
     :raises TrialError: where trials failed, after the report of all others was written; the next run tries these again
     :raises NothingToReportError: where results are missing, and what is there is too little for a report
     """
-    trials = experiment.trials(quick, n_seeds)
-    if with_d3rlpy and experiment.d3rlpy_trials is not None:
-        trials = [*trials, *experiment.d3rlpy_trials(quick, n_seeds)]
-    trials = [on_device(trial, device) for trial in trials]
+    trials = all_trials(experiment, n_seeds, quick, with_d3rlpy, device)
+    if any_device:
+        found = known_results(experiment, folder, any_code)
+        trials = [_where_known(experiment, trial, found) for trial in trials]
     told = {"command": command, "quick": quick, "seeds": n_seeds}
     if report_only:
         known = known_results(experiment, folder, any_code)
         return report_of_known(experiment, folder, told, trials, known)
     failure: TrialError | None = None
     try:
-        records = run_trials(experiment, _of_methods(trials, only), folder, workplace or Workplace(), any_code, progress)
+        records = run_trials(experiment, of_methods(trials, only), folder, workplace or Workplace(), any_code, progress)
     except TrialError as error:
         failure, records = error, error.records
     # A worker may have had other code than this machine: its results count all the same.
@@ -113,21 +115,45 @@ def reproduce(
     except NothingToReportError as obstacle:
         if failure is None:
             raise
-        raise TrialError(f"{failure}\nThere is no report of the others: {obstacle}", records, failure.n_trials) from failure
+        raise TrialError(f"{failure}\nThere is no report of the others: {obstacle}", records) from failure
     if failure is not None:
         raise failure
     return text
 
 
-def _of_methods(trials: list[Trial], only: Sequence[str]) -> list[Trial]:
+def all_trials(experiment: Experiment, n_seeds: int, quick: bool, with_d3rlpy: bool, device: str) -> list[Trial]:
+    """Parameters as in :func:`reproduce`."""
+    trials = experiment.trials(quick, n_seeds)
+    if with_d3rlpy and experiment.d3rlpy_trials is not None:
+        trials = [*trials, *experiment.d3rlpy_trials(quick, n_seeds)]
+    return [on_device(trial, device) for trial in trials]
+
+
+def of_methods(trials: list[Trial], only: Sequence[str]) -> list[Trial]:
+    """
+    :param trials: of an experiment
+    :param only: methods' names, or beginnings of them; none for all
+    """
     if not only:
         return trials
     methods = list(dict.fromkeys(str(trial["method"]) for trial in trials if "method" in trial))
-    for beginning in only:
-        if not any(method.startswith(beginning) for method in methods):
+    chosen: set[str] = set()
+    for name in only:
+        # A name may be the beginning of another.
+        named = {name} & set(methods) or {method for method in methods if name and method.startswith(name)}
+        if not named:
             known = f"Its methods are {'; '.join(methods)}" if methods else "Its trials are of no method: leave it out"
-            raise InputError("only", f"no method of the experiment begins with {beginning!r}", known)
-    return [trial for trial in trials if str(trial.get("method", "")).startswith(tuple(only))]
+            raise InputError("--only", f"no method of the experiment begins with {name!r}", known)
+        chosen |= named
+    return [trial for trial in trials if trial.get("method") in chosen]
+
+
+def _where_known(experiment: Experiment, trial: Trial, known: Mapping[str, Record]) -> Trial:
+    """The same trial, on another device if only that one's result is there."""
+    for candidate in (trial, *on_other_devices(trial)):
+        if trial_key(experiment.name, candidate) in known:
+            return candidate
+    return trial
 
 
 def run_trials(
@@ -170,7 +196,7 @@ def run_trials(
     if failures:
         told = "\n".join(list(failures.values())[:_FAILURES_TOLD])
         message = f"{len(failures)} of {len(trials)} trials of {experiment.name} failed, the first of them:\n{told}"
-        raise TrialError(message, [kept[key] for number, key in enumerate(keys) if number not in failures], len(trials))
+        raise TrialError(message, [kept[key] for number, key in enumerate(keys) if number not in failures])
     return [kept[key] for key in keys]
 
 

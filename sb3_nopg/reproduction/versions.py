@@ -5,7 +5,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 _PACKAGES = ("sb3-nopg", "numpy", "scipy", "torch", "stable-baselines3", "gymnasium")
@@ -14,7 +14,15 @@ _PACKAGES = ("sb3-nopg", "numpy", "scipy", "torch", "stable-baselines3", "gymnas
 @functools.cache
 def versions_here() -> dict[str, str]:
     """Of Python and of what the trials compute with."""
-    return {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+    return {"python": platform.python_version(), **{package: _version(package) for package in _PACKAGES}}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        # Code that was not installed but found on the path.
+        return "not installed"
 
 
 def counted_versions(versions: Iterable[Mapping[str, str] | None]) -> list[dict[str, Any]]:
@@ -34,5 +42,9 @@ def versions_told(counted: Sequence[Mapping[str, Any]]) -> str:
     told = []
     for entry in counted:
         names = ", ".join(f"{name} {value}" for name, value in entry.items() if name != "trials")
-        told.append((names or "versions not known") + (f" ({entry['trials']} trials)" if len(counted) > 1 else ""))
+        told.append((names or "versions not known") + (f" ({_trials(entry['trials'])})" if len(counted) > 1 else ""))
     return "; ".join(told)
+
+
+def _trials(n: int) -> str:
+    return "1 trial" if n == 1 else f"{n} trials"

@@ -54,14 +54,15 @@ def run_one(run: Run, index: int, trial: Trial) -> Outcome:
     :param index: of the trial
     :param trial: its parameters
     """
-    began, n_threads, code = time.perf_counter(), th.get_num_threads(), code_version(run.__module__)
+    n_threads, code, versions = th.get_num_threads(), code_version(run.__module__), versions_here()
+    began = time.perf_counter()
     th.set_num_threads(1)
     try:
         result = run(trial)
-        return Outcome(index, code, time.perf_counter() - began, versions_here(), result)
+        return Outcome(index, code, time.perf_counter() - began, versions, result)
     except Exception:
         # Whatever it is, it must not take the other trials with it; the caller tells of it in the end.
-        return Outcome(index, code, time.perf_counter() - began, versions_here(), failure=traceback.format_exc())
+        return Outcome(index, code, time.perf_counter() - began, versions, failure=traceback.format_exc())
     finally:
         th.set_num_threads(n_threads)
 
