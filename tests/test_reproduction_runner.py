@@ -468,13 +468,15 @@ def cluster():
 
 def test_a_dask_cluster_whose_worker_is_killed_loses_one_trial(tmp_path, cluster):
     log = str(tmp_path / "log.txt")
-    trials = [{"number": number, "log": log, "seconds": 1.0} for number in range(6)]
+    trials = [{"number": number, "log": log, "seconds": 2.0} for number in range(6)]
     killed = []
 
     def kill_one(done, n_trials, trial):
         # The process that began the latest trial is in the midst of it.
         if done == 2 and not killed:
             wait_for(lambda: len(executions(tmp_path)) >= 4)
+            # What that process had done just before may still be on its way here, and would be lost too.
+            time.sleep(0.7)
             killed.append(int(pathlib.Path(log).read_text().splitlines()[-1].split()[1]))
             os.kill(killed[0], signal.SIGKILL)
 
