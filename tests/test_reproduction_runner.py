@@ -570,6 +570,8 @@ def test_a_report_of_what_a_gpu_computed_needs_none(stand_in, tmp_path):
     assert nopg("reproduce", "theory", "--seeds", 2, "--device", "cuda", "-o", tmp_path).exit_code == 0
     monkeypatch.setattr(command.th.cuda, "is_available", lambda: False)
     told = nopg("reproduce", "theory", "--seeds", 2, "--device", "cuda", "--report-only", "-o", tmp_path)
+    either = nopg("reproduce", "theory", "--seeds", 2, "--any-device", "--report-only", "-o", tmp_path)
+    assert either.exit_code == 0, either.output
     assert told.exit_code == 0, told.output
     # Those of the processor are other results.
     other = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "-o", tmp_path)
