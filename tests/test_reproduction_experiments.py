@@ -235,10 +235,24 @@ def test_the_papers_settings_are_the_papers(module_patch):
     paper, own = (nopg_model(task, data, "S", settings, {"seed": 0}) for settings in ("paper", "defaults"))
     plain = NOPG("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]], variant="S")
     assert (paper.state_bandwidth, paper.weights, paper.pessimism) == ("cross_validation", "local_constant", 0.0)
-    assert (paper.action_bandwidth_factor, paper.n_action_samples, paper.value_iteration_start) == (50.0, 15, False)
+    assert (paper.n_action_samples, paper.value_iteration_start) == (15, False)
     assert (paper.gamma, paper.learning_rate, paper.policy.net_arch, paper.policy.max_std) == (0.97, 1e-2, [50], 0.5)
     for name in ("state_bandwidth", "weights", "pessimism", "value_iteration_start", "n_action_samples"):
         assert getattr(own, name) == getattr(plain, name)
+
+
+def test_the_papers_factor_is_not_applied_to_levels_that_the_rule_has_bridged(module_patch):
+    env = gym.make(pendulum_trials.ENV_ID)
+    grid = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)
+    random, _ = pendulum_trials.random_data(60, 0)
+    demonstrated = mountain_car_trials.demonstrations(1, 0)
+    task = pendulum_trials._task({"action_bandwidth_factor": 50.0})
+    on_grid, on_random = (nopg_model(task, data, "D", "paper", {"seed": 0}) for data in (grid, random))
+    # Two levels of torque, ±2, know of each other with half of the gap; times 50 they would be the same.
+    np.testing.assert_allclose(on_grid.bandwidths.action, [2.0], rtol=1e-6)
+    assert on_random.action_bandwidth_factor == [50.0]
+    assert methods._action_factors(demonstrated.actions, 50.0) == [1.0]
+    assert methods._action_factors(np.column_stack([grid.actions, np.arange(32.0)]), 50.0) == [1.0, 50.0]
 
 
 def test_d3rlpy_learns_in_its_own_environment(monkeypatch, tmp_path, module_patch):

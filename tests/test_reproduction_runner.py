@@ -148,7 +148,16 @@ def test_a_quick_run_leaves_the_full_one_alone(tmp_path):
 
 def test_numbers_inside_of_records_are_in_the_csv(tmp_path):
     result = {"before": {"return": 1.5, "value": [1, 2], "of": {"one": "x"}}, "last": None, "path": [[1]]}
-    write_numbers(tmp_path, "nested", {}, [({"seed": 0, "levels": [1]}, result), ({"seed": 1}, {"before": {"return": 2}})])
+    records = [
+        Record("a", "0123", {"seed": 0, "levels": [1]}, result, 1.5, {"torch": "2"}),
+        Record("b", "4567", {"seed": 1}, {"before": {"return": 2}}, 2.5),
+    ]
+    conditions = {"versions": package_versions.counted_versions(record.versions for record in records)}
+    write_numbers(tmp_path, "nested", conditions, records)
+    # What came from where is told of each, so that the results of several runs can be told apart and put together.
+    trials = json.loads((tmp_path / "nested.json").read_text())["trials"]
+    assert [(trial["code"], trial["seconds"], trial["versions"]) for trial in trials] == [("0123", 1.5, 0), ("4567", 2.5, 1)]
+    assert conditions["versions"] == [{"trials": 1, "torch": "2"}, {"trials": 1}]
     with (tmp_path / "nested.csv").open() as file:
         assert list(csv.DictReader(file)) == [
             {"seed": "0", "before.return": "1.5", "before.of.one": "x", "last": ""},

@@ -44,6 +44,8 @@ _KBRL_SETTINGS: dict[str, Any] = {
     "pessimism": 0.0,
     "n_steps": 1,
 }
+# Fewer distinct values than this share of the samples are levels: most samples repeat another's.
+_LEVELS_SHARE = 0.5
 # The paper shrinks σ linearly and does not say to what.
 _FINAL_STD_SCALE = 0.1
 _N_EVALUATIONS = 20
@@ -117,6 +119,8 @@ def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: s
     arguments = dict(_NOPG_SETTINGS[settings])
     if settings == "paper":
         arguments.update(task.paper_nopg)
+        factor = arguments.pop("action_bandwidth_factor", 1.0)
+        arguments["action_bandwidth_factor"] = _action_factors(dataset.actions, factor)
         if variant == "S":
             arguments.update(final_std_scale=_FINAL_STD_SCALE, policy_kwargs={"max_std": task.max_std})
     return NOPG(
@@ -130,6 +134,18 @@ def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: s
         device=device_of(trial),
         **arguments,
     )
+
+
+def _action_factors(actions: np.ndarray, factor: float) -> list[float]:
+    """
+    The paper's factor is there to fill the gaps between a few levels of actions, on a narrow bandwidth. Where values repeat
+    our rule gives half of the gap by itself, and fifty times that would make all actions alike.
+
+    :param actions: of the data, (n, d_a)
+    :param factor: the paper's
+    :return: what the bandwidth of each dimension is multiplied by
+    """
+    return [1.0 if len(np.unique(values)) < _LEVELS_SHARE * len(values) else factor for values in actions.T]
 
 
 def _nopg(task: Task, trial: Trial, dataset: TransitionDataset, variant: str, settings: str) -> Result:

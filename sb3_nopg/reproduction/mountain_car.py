@@ -30,8 +30,10 @@ _COMPARISON = Comparison(
         "Minus the steps to the goal, at most 500, averaged over ten starts that the environment draws; the last policy.",
         "The demonstrations are those of a scripted operator that come with this package, not the paper's human ones. "
         "Each seed draws others of the ten.",
-        '"paper": bandwidths by cross-validation, of actions times 50, 1,500 updates. "defaults": this library\'s, 500. A '
-        "quick run makes fewer. NOPG's policies see normalised observations, of which the paper says nothing.",
+        '"paper": bandwidths by cross-validation, 1,500 updates. The paper multiplies those of actions by 50; where actions '
+        "have a few levels, as here, our rule gives half of the gap between them, and no factor is applied.",
+        "\"defaults\": this library's, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of "
+        "which the paper says nothing.",
     ),
     logarithmic=False,
 )

@@ -21,9 +21,7 @@ def run_on_grid(trial: Trial) -> Result:
     """
     env = gym.make(ENV_ID)
     dataset = dataset_of(nopg_envs.grid(env, trial["levels"]), env)
-    # The paper fills the gap between the two levels of torque by a factor of 50 on a narrow bandwidth; our rule gives half of
-    # the gap by itself, and fifty times that would make all actions alike.
-    return run_method(_task({"n_action_samples": 15}), trial, dataset, None)
+    return run_method(_task({"action_bandwidth_factor": 50.0, "n_action_samples": 15}), trial, dataset, None)
 
 
 def run_on_random_data(trial: Trial) -> Result:

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from sb3_nopg.datafiles.files import replacing
-from sb3_nopg.reproduction.experiment import Result, Trial
 from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.versions import versions_told
+from sb3_nopg.reproduction.results_file import Record
+from sb3_nopg.reproduction.versions import version_numbers, versions_told
 
 NOTHING = "–"
 
@@ -131,22 +131,24 @@ def save_figure(figure: Figure, path: pathlib.Path, extent: Extent) -> None:
         figure.savefig(partial, format="png", dpi=120)
 
 
-def write_numbers(
-    folder: pathlib.Path, name: str, conditions: Mapping[str, Any], results: Sequence[tuple[Trial, Result]]
-) -> None:
+def write_numbers(folder: pathlib.Path, name: str, conditions: Mapping[str, Any], records: Sequence[Record]) -> None:
     """
     Every trial, as ``<name>.json``, and what of it are single numbers or words also as ``<name>.csv``.
 
     :param folder: to write to
     :param name: that the files get
-    :param conditions: command, versions and time
-    :param results: parameters and result of each trial
+    :param conditions: command, versions and time; each trial tells the number of its own in the list of versions
+    :param records: of the trials
     """
-    trials = [{"trial": trial, "result": result} for trial, result in results]
+    numbers = version_numbers([record.versions for record in records], conditions["versions"])
+    trials = [
+        {"trial": r.trial, "result": r.result, "seconds": r.seconds, "code": r.code, "versions": number}
+        for r, number in zip(records, numbers, strict=True)
+    ]
     content = json.dumps(_strict({"conditions": dict(conditions), "trials": trials}), indent=1, ensure_ascii=False)
     with replacing(folder / f"{name}.json") as partial:
         partial.write_text(content + "\n", encoding="utf-8")
-    rows = [{**_single(trial), **_single(result)} for trial, result in results]
+    rows = [{**_single(record.trial), **_single(record.result)} for record in records]
     columns = list(dict.fromkeys(column for row in rows for column in row))
     with replacing(folder / f"{name}.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")

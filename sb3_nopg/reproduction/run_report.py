@@ -83,7 +83,7 @@ def _report(
 ) -> str:
     results: list[tuple[Trial, Result]] = [(record.trial, record.result) for record in records]
     name = extent.file_name(experiment.name)
-    write_numbers(folder, name, conditions, results)
+    write_numbers(folder, name, conditions, records)
     head = "".join(f"**{note}.**\n\n" for note in extent.notes)
     head += f"{conditions_line(conditions)}\n\n"
     text = head + experiment.summarize(results, folder, extent)

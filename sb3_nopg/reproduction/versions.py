@@ -34,6 +34,16 @@ def counted_versions(versions: Iterable[Mapping[str, str] | None]) -> list[dict[
     return [{"trials": n, **json.loads(known)} for known, n in counts.most_common()]
 
 
+def version_numbers(versions: Iterable[Mapping[str, str] | None], counted: Sequence[Mapping[str, Any]]) -> list[int]:
+    """
+    :param versions: of each trial, None where nobody knows
+    :param counted: of :func:`counted_versions`, of the same
+    :return: which of those each trial has
+    """
+    known = [{name: value for name, value in entry.items() if name != "trials"} for entry in counted]
+    return [known.index(dict(of_trial or {})) for of_trial in versions]
+
+
 def versions_told(counted: Sequence[Mapping[str, Any]]) -> str:
     """
     :param counted: of :func:`counted_versions`
