@@ -2,8 +2,12 @@
 
 import os
 import pathlib
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import torch as th
@@ -83,7 +87,7 @@ def reproduce(
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
         command += f" --device {device}" * (device != "cpu")
         try:
-            with _Told(experiment) as told:
+            with _a_kill_interrupts(), _Told(experiment) as told:
                 table = run_experiment(
                     experiment,
                     output,
@@ -153,6 +157,22 @@ def _install_d3rlpy() -> None:
         make_environment(folder)
     except D3rlpyError as error:
         raise UnsuccessfulError(str(error)) from error
+
+
+@contextmanager
+def _a_kill_interrupts() -> Iterator[None]:
+    """
+    SIGTERM does what Ctrl-C does, which ends the workers too. A long run is in the background, where a shell lets programs
+    ignore Ctrl-C: ``kill`` is what is left, and cluster managers send nothing else.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Told:

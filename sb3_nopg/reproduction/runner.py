@@ -179,7 +179,10 @@ def run_trials(
         twice = trials[keys.index(Counter(keys).most_common(1)[0][0])]
         raise InputError("trials", f"{twice} is there twice", f"Trials of {experiment.name} must differ")
     results, known = results_of(experiment, folder), known_results(experiment, folder, any_code)
-    waiting = [number for number, key in enumerate(keys) if key not in known]
+    # One seed after the other: a run that is stopped has the first ones whole, which make a table.
+    waiting = sorted(
+        (number for number, key in enumerate(keys) if key not in known), key=lambda number: trials[number].get("seed", 0)
+    )
     n_done, failures = len(trials) - len(waiting), dict[int, str]()
     if progress is not None:
         progress(n_done, len(trials), None)

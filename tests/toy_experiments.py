@@ -1,0 +1,79 @@
+"""Experiments of next to no work, to run, stop and report."""
+
+import os
+import pathlib
+import signal
+import time
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.reproduction import Experiment
+from sb3_nopg.reproduction.report import markdown_table
+from sb3_nopg.reproduction.runner import run_trials
+
+# What trials do. Each leaves a line in a file, so that one can count who ran how often.
+
+
+def note(trial):
+    with open(trial["log"], "a") as log:
+        log.write(f"{trial['number']} {os.getpid()}\n")
+
+
+def square(trial):
+    note(trial)
+    time.sleep(trial.get("seconds", 0.0))
+    return {"square": trial["number"] ** 2, "threads": th.get_num_threads()}
+
+
+def kills_its_worker(trial):
+    killed = pathlib.Path(trial["log"] + ".killed")
+    if trial.get("deadly") == "always" or (trial.get("deadly") == "once" and not killed.exists()):
+        killed.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return square(trial)
+
+
+def fails(trial):
+    if trial["number"] == 1 and not os.path.exists(trial["log"] + ".mended"):
+        raise ZeroDivisionError("one is too few")
+    return square(trial)
+
+
+def gives_a_matrix(trial):
+    return {"matrix": np.zeros(2)}
+
+
+def summarize(results, folder, extent):
+    return markdown_table([{"number": trial["number"], "square": result["square"]} for trial, result in results])
+
+
+def experiment_of(run, folder, n=4, **more):
+    log = str(folder / "log.txt")
+
+    def trials(quick, n_seeds):
+        return [{"number": number, "log": log, **more} for number in range(n_seeds)]
+
+    return Experiment("squares", "nowhere", trials, run, summarize)
+
+
+def executions(folder):
+    log = folder / "log.txt"
+    return [int(line.split()[0]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def squares(records):
+    return [record.result["square"] for record in records]
+
+
+def run_four(run, folder, workplace, deadly=None):
+    log = str(folder / "log.txt")
+    trials = [{"number": n, "log": log, "deadly": (deadly or {}).get(n)} for n in range(4)]
+    return run_trials(experiment_of(run, folder), trials, folder, workplace)
+
+
+def wait_for(condition, seconds=120.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
