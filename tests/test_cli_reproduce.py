@@ -1,5 +1,6 @@
 """``nopg reproduce``, as a person or a shell calls it."""
 
+import contextlib
 import dataclasses
 import importlib
 import json
@@ -70,6 +71,39 @@ def test_the_command_line_reports_what_is_there(stand_in, tmp_path):
     assert f"nothing to report of {', '.join(name for name in EXPERIMENTS if name != 'theory')}" in every.output
     assert (tmp_path / "theory.md").exists()
     assert executions(tmp_path) == [0, 1]
+
+
+def test_a_kill_interrupts_the_installation_too(stand_in, tmp_path):
+    monkeypatch, command = stand_in
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(command, "make_environment", lambda folder: signal.raise_signal(signal.SIGTERM))
+    ended = nopg("reproduce", "theory", "--with-d3rlpy", "-o", tmp_path / "new")
+    assert ended.exit_code == 130
+    assert "interrupted" in ended.output
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_what_cannot_be_run_leaves_no_folder(stand_in, tmp_path):
+    assert nopg("reproduce", "theory", "--only", "nobody", "-o", tmp_path / "new").exit_code == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named_before_the_first_trial(stand_in, tmp_path):
+    (tmp_path / "theory.jsonl").mkdir()
+    ended = nopg("reproduce", "theory", "--seeds", 2, "-o", tmp_path)
+    assert ended.exit_code == 2
+    assert "theory.jsonl" in ended.output
+    assert executions(tmp_path) == []
+
+
+def test_a_report_that_cannot_be_written_is_not_called_too_little(stand_in, tmp_path):
+    assert nopg("reproduce", "theory", "--seeds", 1, "-o", tmp_path).exit_code == 0
+    (tmp_path / "theory.md").unlink()
+    (tmp_path / "theory.md").mkdir()
+    ended = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "-o", tmp_path)
+    assert ended.exit_code == 2
+    assert "theory.md" in ended.output
+    assert "too few" not in ended.output
 
 
 def test_a_report_of_what_a_gpu_computed_needs_none(stand_in, tmp_path):
@@ -148,22 +182,20 @@ def test_a_run_that_is_told_to_end_takes_its_workers_along(tmp_path):
         "main()\n"
     )
     # As a shell starts a program in the background: without Ctrl-C.
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    )
+    in_background = ["sh", "-c", 'trap \'\' INT; exec "$0" "$@"', sys.executable, "-c", script]
+    process = subprocess.Popen(in_background, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         wait_for(lambda: len(executions(tmp_path)) == 2)
         workers = [int(line.split()[1]) for line in (tmp_path / "log.txt").read_text().splitlines()]
         process.terminate()
         _, told = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "interrupted" in told.splitlines()[-1]
+        wait_for(lambda: not any(is_running(worker) for worker in workers), seconds=20.0)
     finally:
-        process.kill()
-    assert process.returncode == 130
-    assert "interrupted" in told.splitlines()[-1]
-    wait_for(lambda: not any(is_running(worker) for worker in workers), seconds=20.0)
+        # Workers too, where they were left.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_running(process_id):

@@ -244,14 +244,20 @@ def test_the_papers_settings_are_the_papers(module_patch):
 def test_the_papers_factor_is_not_applied_to_levels_that_the_rule_has_bridged(module_patch):
     env = gym.make(pendulum_trials.ENV_ID)
     grid = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)
-    random, _ = pendulum_trials.random_data(60, 0)
-    demonstrated = mountain_car_trials.demonstrations(1, 0)
+    # Some of whose actions are clipped, and so alike.
+    random, _ = pendulum_trials.random_data(500, 0)
+    demonstrated = mountain_car_trials.demonstrations(2, 0)
     task = pendulum_trials._task({"action_bandwidth_factor": 50.0})
     on_grid, on_random = (nopg_model(task, data, "D", "paper", {"seed": 0}) for data in (grid, random))
     # Two levels of torque, ±2, know of each other with half of the gap; times 50 they would be the same.
     np.testing.assert_allclose(on_grid.bandwidths.action, [2.0], rtol=1e-6)
+    assert len(np.unique(random.actions)) < 0.95 * len(random)
     assert on_random.action_bandwidth_factor == [50.0]
+    assert len(np.unique(demonstrated.actions)) == 3
     assert methods._action_factors(demonstrated.actions, 50.0) == [1.0]
+    literally = nopg_model(task, grid, "D", f"paper, {methods.AS_PRINTED}", {"seed": 0})
+    np.testing.assert_allclose(literally.bandwidths.action, [100.0], rtol=1e-6)
+    assert (literally.weights, literally.learning_rate) == (on_grid.weights, on_grid.learning_rate)
     assert methods._action_factors(np.column_stack([grid.actions, np.arange(32.0)]), 50.0) == [1.0, 50.0]
 
 

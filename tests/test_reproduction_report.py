@@ -41,6 +41,20 @@ def test_a_quick_run_leaves_the_full_one_alone(tmp_path):
     assert executions(tmp_path) == [0, 1, 2]
 
 
+def test_hours_are_those_of_the_trials_whose_time_is_known(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    reproduce(experiment, tmp_path, n_seeds=3)
+    results = ResultsFile(tmp_path / "squares.jsonl")
+    records = results.read()
+    results.path.write_text("")
+    for record, seconds in zip(records, (1800.0, 3600.0, None), strict=True):
+        results.add(dataclasses.replace(record, seconds=seconds))
+    text = reproduce(experiment, tmp_path, n_seeds=3, report_only=True)
+    assert "1.5 hours of trials and 1 more whose time is not known; " in text.splitlines()[0]
+    assert json.loads((tmp_path / "squares.json").read_text())["conditions"]["trials whose time is not known"] == 1
+    assert "1.5 hours of trials; " in reproduce(experiment, tmp_path, n_seeds=2, report_only=True).splitlines()[0]
+
+
 def test_numbers_inside_of_records_are_in_the_csv(tmp_path):
     result = {"before": {"return": 1.5, "value": [1, 2], "of": {"one": "x"}}, "last": None, "path": [[1]]}
     records = [

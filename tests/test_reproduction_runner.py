@@ -137,7 +137,9 @@ def test_half_a_line_is_skipped_and_spoils_nothing(tmp_path):
     assert results.read()[1].result == {"square": math.inf}
 
 
-@pytest.mark.parametrize("wrong", [{"seconds": None}, {"versions": "1.0"}, {"trial": [1]}, {"code": 7}, {"result": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"seconds": "1"}, {"seconds": math.nan}, {"versions": "1.0"}, {"trial": [1]}, {"code": 7}, {"result": None}]
+)
 def test_a_line_that_somebody_spoiled_is_skipped(tmp_path, wrong):
     results = ResultsFile(tmp_path / "results.jsonl")
     results.add(Record("a", "code", {"number": 1}, {"square": 1}, 0.5))
@@ -145,6 +147,25 @@ def test_a_line_that_somebody_spoiled_is_skipped(tmp_path, wrong):
     with results.path.open("a") as file:
         file.write(json.dumps({**fields, "key": "b", **wrong}) + "\n")
     assert [record.key for record in results.read()] == ["a"]
+
+
+def test_a_line_whose_key_is_that_of_another_trial_is_not_believed(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    reproduce(experiment, tmp_path, n_seeds=2)
+    results = ResultsFile(tmp_path / "squares.jsonl")
+    first, second = results.read()
+    results.path.write_text("")
+    results.add(first)
+    results.add(dataclasses.replace(second, trial={**second.trial, "number": 77}))
+    table = reproduce(experiment, tmp_path, n_seeds=2)
+    assert [row["number"] for row in read_markdown_tables(table)[0]] == ["0", "1"]
+    assert executions(tmp_path) == [0, 1, 1]
+
+
+def test_a_trials_time_is_measured(tmp_path):
+    trials = [{"number": 1, "log": str(tmp_path / "log.txt"), "seconds": 0.3}]
+    (record,) = run_trials(experiment_of(square, tmp_path), trials, tmp_path, Workplace())
+    assert 0.3 <= record.seconds < 5.0
 
 
 def test_a_key_is_that_of_the_parameters_in_any_order():

@@ -29,7 +29,24 @@ _ALL, _LIST = "all", "list"
 _DEFAULT_SEEDS, _QUICK_SEEDS = 10, 2
 
 
+@contextmanager
+def _a_kill_interrupts() -> Iterator[None]:
+    """
+    SIGTERM does what Ctrl-C does, which ends the workers too. A long run is in the background, where a shell lets programs
+    ignore Ctrl-C: ``kill`` is what is left, and cluster managers send nothing else.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @one_line_errors
+@_a_kill_interrupts()
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}; {_ALL}; or {_LIST}, to see them.")],
     seeds: Annotated[
@@ -87,7 +104,7 @@ def reproduce(
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
         command += f" --device {device}" * (device != "cpu")
         try:
-            with _a_kill_interrupts(), _Told(experiment) as told:
+            with _Told(experiment) as told:
                 table = run_experiment(
                     experiment,
                     output,
@@ -140,7 +157,6 @@ def _check_folder(output: pathlib.Path, report_only: bool) -> None:
         raise InputError("--output", f"{output} is a file", "Give a folder")
     if report_only and not output.exists():
         raise InputError("--output", f"{output} is not there", "Give the folder with the results")
-    output.mkdir(parents=True, exist_ok=True)
 
 
 def _check_device(device: str, trials_here: list[Trial]) -> None:
@@ -157,22 +173,6 @@ def _install_d3rlpy() -> None:
         make_environment(folder)
     except D3rlpyError as error:
         raise UnsuccessfulError(str(error)) from error
-
-
-@contextmanager
-def _a_kill_interrupts() -> Iterator[None]:
-    """
-    SIGTERM does what Ctrl-C does, which ends the workers too. A long run is in the background, where a shell lets programs
-    ignore Ctrl-C: ``kill`` is what is left, and cluster managers send nothing else.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Told:

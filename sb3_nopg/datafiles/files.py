@@ -21,7 +21,8 @@ def replacing(target: pathlib.Path) -> Iterator[pathlib.Path]:
     :return: where to write it
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
+    # Another program may be writing the same file.
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
         yield partial
         os.replace(partial, target)

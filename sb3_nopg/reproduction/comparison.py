@@ -150,6 +150,7 @@ class Comparison:
         _limit(panel, self.logarithmic_returns)
         if self.logarithmic:
             panel.set_xscale("log")
+            _tick_at(panel, counts)
         panel.set_xlabel(self.label)
         panel.set_ylabel("return")
         panel.grid(alpha=0.3)
@@ -193,6 +194,14 @@ def _limit(panel: Axes, logarithmic: bool) -> None:
         return
     margin = 0.05 * (high - low) or 1.0
     panel.set_ylim(low - margin, high + margin)
+
+
+def _tick_at(panel: Axes, counts: Sequence[int]) -> None:
+    """Where there are data, and at powers of ten beyond, where a learning curve may go; written out."""
+    beyond = [10**n for n in range(1, 10) if max(counts, default=0) < 10**n <= panel.get_xlim()[1]]
+    ticks = [*counts, *beyond]
+    panel.set_xticks(ticks, [f"{n:,}" for n in ticks], fontsize="small")
+    panel.minorticks_off()
 
 
 def _curves(results: Sequence[tuple[Trial, Result]]) -> dict[str, dict[int | None, list[float]]]:

@@ -44,6 +44,8 @@ _KBRL_SETTINGS: dict[str, Any] = {
     "pessimism": 0.0,
     "n_steps": 1,
 }
+#: added to "paper": its factor on actions also where these have a few levels, which our bandwidth rule has bridged by then
+AS_PRINTED = "factor as printed"
 # Fewer distinct values than this share of the samples are levels: most samples repeat another's.
 _LEVELS_SHARE = 0.5
 # The paper shrinks σ linearly and does not say to what.
@@ -113,14 +115,16 @@ def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: s
     :param task: to learn
     :param dataset: to learn from
     :param variant: ``"D"`` or ``"S"``
-    :param settings: ``"paper"`` or ``"defaults"``, this library's
+    :param settings: ``"paper"``, ``"paper, "`` and :data:`AS_PRINTED`, or ``"defaults"``, this library's
     :param trial: with the policy's ``seed``, and where to compute
     """
-    arguments = dict(_NOPG_SETTINGS[settings])
-    if settings == "paper":
+    whose, _, reading = settings.partition(", ")
+    arguments = dict(_NOPG_SETTINGS[whose])
+    if whose == "paper":
         arguments.update(task.paper_nopg)
-        factor = arguments.pop("action_bandwidth_factor", 1.0)
-        arguments["action_bandwidth_factor"] = _action_factors(dataset.actions, factor)
+        if reading != AS_PRINTED:
+            factor = arguments.get("action_bandwidth_factor", 1.0)
+            arguments["action_bandwidth_factor"] = _action_factors(dataset.actions, factor)
         if variant == "S":
             arguments.update(final_std_scale=_FINAL_STD_SCALE, policy_kwargs={"max_std": task.max_std})
     return NOPG(

@@ -105,7 +105,9 @@ def conditions_line(conditions: Mapping[str, Any]) -> str:
     seeds = f"seeds 0 to {conditions['seeds'] - 1}" if conditions["seeds"] > 1 else "seed 0"
     n_states = len(conditions["trials by code version"])
     code = f"from {n_states} states of the code; " if n_states > 1 else ""
-    return f"{command}{seeds}, {conditions['hours']} hours of trials; {code}{versions_told(conditions['versions'])}."
+    n_unknown = conditions.get("trials whose time is not known")
+    hours = f"{conditions['hours']} hours of trials" + (f" and {n_unknown} more whose time is not known" if n_unknown else "")
+    return f"{command}{seeds}, {hours}; {code}{versions_told(conditions['versions'])}."
 
 
 def new_figure(width: float, height: float) -> Figure:

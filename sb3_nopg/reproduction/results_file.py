@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import pathlib
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ class Record:
     :param code: version of the code that ran it
     :param trial: its parameters
     :param result: what it gave
-    :param seconds: what it took
+    :param seconds: what it took; None where it was not kept
     :param versions: of Python and packages that ran it, by their names; None where they were not kept
     """
 
@@ -26,7 +27,7 @@ class Record:
     code: str
     trial: Trial
     result: Result
-    seconds: float
+    seconds: float | None
     versions: dict[str, str] | None = None
 
 
@@ -65,9 +66,18 @@ class ResultsFile:
                 records.append(record)
         return records
 
+    def prepare(self) -> None:
+        """
+        Fail before the first trial, not after it, where results cannot be written.
+
+        :raises OSError: where the file cannot be made or added to
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab"):
+            pass
+
     def add(self, record: Record) -> None:
         """:param record: on the disk when this returns"""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n"
         # Appended whole, whatever the file's end is by then: two programs may share it.
         with self.path.open("ab+", buffering=0) as file:
@@ -97,6 +107,6 @@ def _is_whole(record: Record) -> bool:
         and isinstance(record.code, str)
         and isinstance(record.trial, dict)
         and isinstance(record.result, dict)
-        and isinstance(record.seconds, int | float)
+        and (record.seconds is None or (isinstance(record.seconds, int | float) and math.isfinite(record.seconds)))
         and isinstance(record.versions, dict | None)
     )

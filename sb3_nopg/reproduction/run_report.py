@@ -36,6 +36,9 @@ def known_results(experiment: Experiment, folder: pathlib.Path, any_code: bool) 
     code = code_version(experiment.run.__module__)
     known: dict[str, Record] = {}
     for record in results_of(experiment, folder).read():
+        # Files are joined and edited by hand.
+        if record.key != trial_key(experiment.name, record.trial):
+            continue
         has_todays = record.key in known and known[record.key].code == code
         if record.code == code or (any_code and not has_todays):
             known[record.key] = record
@@ -70,7 +73,7 @@ def report_of_known(
         return _report(experiment, folder, conditions, records, extent)
     try:
         return _report(experiment, folder, {**conditions, "trials missing": extent.n_missing}, records, extent)
-    except Exception as unable:
+    except (LookupError, ValueError, TypeError, StopIteration) as unable:
         # A table may want a result that is not there.
         reason = f"{type(unable).__name__}: {unable}"
         raise NothingToReportError(
@@ -93,8 +96,11 @@ def _report(
 
 
 def _what_records_tell(records: list[Record]) -> dict[str, Any]:
+    seconds = [record.seconds for record in records if record.seconds is not None]
+    n_unknown = len(records) - len(seconds)
     return {
-        "hours": round(sum(record.seconds for record in records) / 3600.0, 3),
+        "hours": round(sum(seconds) / 3600.0, 3),
+        **({"trials whose time is not known": n_unknown} if n_unknown else {}),
         "trials by code version": dict(Counter(record.code for record in records)),
         "trials by device": dict(Counter(str(record.trial.get("device", "cpu")) for record in records)),
         "versions": counted_versions(record.versions for record in records),

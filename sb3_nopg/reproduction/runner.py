@@ -183,6 +183,8 @@ def run_trials(
     waiting = sorted(
         (number for number, key in enumerate(keys) if key not in known), key=lambda number: trials[number].get("seed", 0)
     )
+    if waiting:
+        results.prepare()
     n_done, failures = len(trials) - len(waiting), dict[int, str]()
     if progress is not None:
         progress(n_done, len(trials), None)
