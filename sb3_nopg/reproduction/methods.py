@@ -46,6 +46,16 @@ _KBRL_SETTINGS: dict[str, Any] = {
 }
 #: added to "paper": its factor on actions also where these have a few levels, which our bandwidth rule has bridged by then
 AS_PRINTED = "factor as printed"
+#: who is compared where actions have a few levels, and nobody knows with which density they were chosen
+ON_LEVELS_OF_ACTIONS = (
+    "NOPG-D, paper",
+    f"NOPG-D, paper, {AS_PRINTED}",
+    "NOPG-D, defaults",
+    "NOPG-S, paper",
+    f"NOPG-S, paper, {AS_PRINTED}",
+    "NOPG-S, defaults",
+    "KBRL",
+)
 # Fewer distinct values than this share of the samples are levels: most samples repeat another's.
 _LEVELS_SHARE = 0.5
 # The paper shrinks σ linearly and does not say to what.

@@ -10,21 +10,12 @@ from sb3_nopg.reproduction.comparison import Comparison, share_legend
 from sb3_nopg.reproduction.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
 from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.methods import AS_PRINTED
+from sb3_nopg.reproduction.methods import AS_PRINTED, ON_LEVELS_OF_ACTIONS
 from sb3_nopg.reproduction.mountain_car_trials import run
 from sb3_nopg.reproduction.report import new_figure, save_figure
 
 NAME = "mountain-car"
-_LEARNERS = (
-    "NOPG-D, paper",
-    f"NOPG-D, paper, {AS_PRINTED}",
-    "NOPG-D, defaults",
-    "NOPG-S, paper",
-    f"NOPG-S, paper, {AS_PRINTED}",
-    "NOPG-S, defaults",
-    "KBRL",
-)
-_QUICK_LEARNERS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL")
+_QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL")
 _COUNTS, _QUICK_COUNTS = (1, 2, 3, 4, 5, 6, 8, 10), (1, 2)
 _COMPARISON = Comparison(
     name=NAME,
@@ -53,7 +44,7 @@ def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     counts = _QUICK_COUNTS if quick else _COUNTS
     trials: list[Trial] = [
         {"method": method, "demonstrations": n, "seed": seed, **_updates(method, quick)}
-        for method in (_QUICK_LEARNERS if quick else _LEARNERS)
+        for method in (_QUICK_METHODS if quick else ON_LEVELS_OF_ACTIONS)
         for n in counts
         for seed in range(n_seeds)
     ]

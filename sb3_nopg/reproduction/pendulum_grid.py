@@ -3,7 +3,7 @@
 from sb3_nopg.reproduction.comparison import Comparison
 from sb3_nopg.reproduction.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.reproduction.experiment import Experiment, Trial
-from sb3_nopg.reproduction.methods import AS_PRINTED
+from sb3_nopg.reproduction.methods import AS_PRINTED, ON_LEVELS_OF_ACTIONS
 from sb3_nopg.reproduction.pendulum_trials import run_on_grid
 
 # Samples of the grid: levels of angle, angular velocity and torque.
@@ -17,15 +17,6 @@ _GRIDS = {
 }
 _QUICK_SIZES = (200, 450)
 _QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL")
-_METHODS = (
-    "NOPG-D, paper",
-    f"NOPG-D, paper, {AS_PRINTED}",
-    "NOPG-D, defaults",
-    "NOPG-S, paper",
-    f"NOPG-S, paper, {AS_PRINTED}",
-    "NOPG-S, defaults",
-    "KBRL",
-)
 _COMPARISON = Comparison(
     name="pendulum-grid",
     across="samples",
@@ -51,7 +42,7 @@ _COMPARISON = Comparison(
 
 def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     trials = []
-    for method in _QUICK_METHODS if quick else _METHODS:
+    for method in _QUICK_METHODS if quick else ON_LEVELS_OF_ACTIONS:
         for grid in _grids(quick):
             for seed in range(1 if method == "KBRL" else n_seeds):
                 trial: Trial = {"method": method, **grid, "seed": seed}
