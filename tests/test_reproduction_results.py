@@ -73,7 +73,7 @@ def renderings(returns, threshold):
     [
         ("pendulum-grid", "samples", 54),
         ("pendulum-random", "samples", 57),
-        ("cartpole-random", "samples", 90),
+        ("cartpole-random", "samples", 114),
         ("mountain-car", "demonstrations", 60),
     ],
 )
