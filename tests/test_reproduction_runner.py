@@ -149,14 +149,15 @@ def test_a_line_that_somebody_spoiled_is_skipped(tmp_path, wrong):
     assert [record.key for record in results.read()] == ["a"]
 
 
-def test_a_line_whose_key_is_that_of_another_trial_is_not_believed(tmp_path):
+@pytest.mark.parametrize("number", [77, math.nan])
+def test_a_line_whose_key_is_that_of_another_trial_is_not_believed(tmp_path, number):
     experiment = experiment_of(square, tmp_path)
     reproduce(experiment, tmp_path, n_seeds=2)
     results = ResultsFile(tmp_path / "squares.jsonl")
     first, second = results.read()
     results.path.write_text("")
     results.add(first)
-    results.add(dataclasses.replace(second, trial={**second.trial, "number": 77}))
+    results.add(dataclasses.replace(second, trial={**second.trial, "number": number}))
     table = reproduce(experiment, tmp_path, n_seeds=2)
     assert [row["number"] for row in read_markdown_tables(table)[0]] == ["0", "1"]
     assert executions(tmp_path) == [0, 1, 1]

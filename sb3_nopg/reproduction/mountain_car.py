@@ -32,7 +32,7 @@ _COMPARISON = Comparison(
         "Each seed draws others of the ten.",
         '"paper": bandwidths by cross-validation, 1,500 updates. The paper multiplies those of actions by 50; where actions '
         "have a few levels, as here, our rule gives half of the gap between them, and no factor is applied. "
-        f'"{AS_PRINTED}": it is all the same.',
+        f'"{AS_PRINTED}": it is applied all the same.',
         "\"defaults\": this library's, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of "
         "which the paper says nothing.",
     ),

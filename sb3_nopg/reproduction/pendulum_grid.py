@@ -30,7 +30,7 @@ _COMPARISON = Comparison(
         "with the same γ = 0.97.",
         '"paper": bandwidths by cross-validation; 1,500 updates; σ of NOPG-S shrinks to a tenth. The paper multiplies those '
         "of actions by 50; our rule gives half of the gap between two levels, 2 for torques of ±2, and no factor is applied. "
-        f'"{AS_PRINTED}": it is all the same. Others: '
+        f'"{AS_PRINTED}": it is applied all the same. Others: '
         "this library's defaults, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of which "
         "the paper says nothing.",
         "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule, `predictive`, was chosen "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb3_nopg.datafiles.files import replacing
+from sb3_nopg.errors import InputError
 from sb3_nopg.reproduction.code_version import code_version
 from sb3_nopg.reproduction.experiment import Experiment, Result, Trial
 from sb3_nopg.reproduction.extent import Extent
@@ -36,13 +37,20 @@ def known_results(experiment: Experiment, folder: pathlib.Path, any_code: bool) 
     code = code_version(experiment.run.__module__)
     known: dict[str, Record] = {}
     for record in results_of(experiment, folder).read():
-        # Files are joined and edited by hand.
-        if record.key != trial_key(experiment.name, record.trial):
+        if not _is_of(experiment, record):
             continue
         has_todays = record.key in known and known[record.key].code == code
         if record.code == code or (any_code and not has_todays):
             known[record.key] = record
     return known
+
+
+def _is_of(experiment: Experiment, record: Record) -> bool:
+    """Whether a record's key is its trial's: files are joined and edited by hand."""
+    try:
+        return record.key == trial_key(experiment.name, record.trial)
+    except InputError:
+        return False
 
 
 def report_of_known(
