@@ -4,10 +4,12 @@ import csv
 import dataclasses
 import json
 import math
+import os
 from importlib.metadata import version
 
 import pytest
 
+from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.reproduction import run_report, workers
 from sb3_nopg.reproduction import versions as package_versions
 from sb3_nopg.reproduction.report import (
@@ -53,6 +55,18 @@ def test_hours_are_those_of_the_trials_whose_time_is_known(tmp_path):
     assert "1.5 hours of trials and 1 more whose time is not known; " in text.splitlines()[0]
     assert json.loads((tmp_path / "squares.json").read_text())["conditions"]["trials whose time is not known"] == 1
     assert "1.5 hours of trials; " in reproduce(experiment, tmp_path, n_seeds=2, report_only=True).splitlines()[0]
+
+
+def test_two_programs_may_write_the_same_report(tmp_path, monkeypatch):
+    target = tmp_path / "report.md"
+    with replacing(target) as ours:
+        ours.write_text("ours")
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        with replacing(target) as theirs:
+            theirs.write_text("theirs")
+        assert target.read_text() == "theirs"
+    assert target.read_text() == "ours"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
 
 
 def test_numbers_inside_of_records_are_in_the_csv(tmp_path):
