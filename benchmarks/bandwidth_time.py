@@ -1,6 +1,5 @@
 """
-Seconds to choose the bandwidths of a three-dimensional data set, beside cross-validation as one would write it from the paper;
-and those of states and actions by prediction, on transitions of the cart-pole.
+Seconds to choose the bandwidths of a three-dimensional data set, beside cross-validation as one would write it from the paper.
 
     python benchmarks/bandwidth_time.py
 """
@@ -16,17 +15,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 
-import nopg_envs
 from machine import conditions
-from sb3_nopg.bandwidth import PREDICTIVE, select_bandwidth, select_bandwidths
+from sb3_nopg.bandwidth import select_bandwidth
 from sb3_nopg.bandwidth_rules import MARGINAL_RULES
 
 SIZES = (200, 800, 3200, 10_000, 100_000)
 LARGEST_TEXTBOOK_SIZE = 3200
-PREDICTIVE_SIZES = (1000, 10_000, 100_000)
 SEED = 0
 RESULT = Path(__file__).parent / "results" / "bandwidth_time.json"
 
@@ -88,25 +84,6 @@ def measure(n_samples: int) -> dict:
     return row
 
 
-def measure_predictive(n_samples: int) -> dict:
-    """
-    :param n_samples: transitions of a uniform behaviour on the cart-pole: five state dimensions, ends and episodes
-    :return: seconds and bandwidths, in standard deviations
-    """
-    env = gym.make("nopg/QuanserCartPoleBalance-v0")
-    data = nopg_envs.rollouts(env, "uniform", start="operator", n_transitions=n_samples, seed=SEED)
-    transitions = (data["observations"], data["actions"], data["next_observations"])
-    deviation = np.concatenate([samples.std(axis=0) for samples in transitions[:2]])
-
-    def choose() -> np.ndarray:
-        outcomes = {name: data[name] for name in ("rewards", "terminals", "episode_ids")}
-        chosen = select_bandwidths(*transitions, state=PREDICTIVE, action=PREDICTIVE, next_state=PREDICTIVE, **outcomes)
-        return np.concatenate([chosen.state, chosen.action]) / deviation
-
-    seconds, bandwidths = fastest(choose, n_repeats=3)
-    return {"n": n_samples, PREDICTIVE: seconds, "bandwidths / standard deviation": bandwidths}
-
-
 def main() -> None:
     start_conditions = conditions(("numpy", "scipy", "torch"))
     columns = ("cross_validation", "silverman", "textbook", "textbook / cross_validation")
@@ -116,25 +93,18 @@ def main() -> None:
         rows.append(measure(n_samples))
         cells = (f"{rows[-1][column]:.4g}" if column in rows[-1] else "-" for column in columns)
         print(f"{n_samples:>8}" + "".join(f"{cell:>30}" for cell in cells))
-    print(f"\npredictive, states and actions of the cart-pole, one thread\n{'n':>8}{'seconds':>30}")
-    predictive_rows = []
-    for n_samples in PREDICTIVE_SIZES:
-        predictive_rows.append(measure_predictive(n_samples))
-        print(f"{n_samples:>8}{predictive_rows[-1][PREDICTIVE]:>30.4g}")
     record = {
         "conditions": start_conditions,
         "unit": "seconds; ours the fastest of three runs, the textbook's one run",
         "methods": {
             "cross_validation": "leave-one-out; from n = 1,000 on within at most eight random parts of 500 samples",
             "silverman": "closed form, all samples",
-            PREDICTIVE: "gradient of the leave-one-episode-out error at up to 2,000 samples with up to 512 neighbours each",
             "textbook": "ten shuffled folds, 50 candidates, all samples",
         },
         "n_dimensions": 3,
         "n_threads": 1,
         "seed": SEED,
         "rows": rows,
-        "predictive_rows": predictive_rows,
     }
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text(json.dumps(record, indent=2) + "\n")

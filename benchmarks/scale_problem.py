@@ -43,7 +43,6 @@ def our_model(n: int, device: str, bandwidth: np.ndarray | None = None, **argume
         "n_neighbors": N_NEIGHBORS,
         "weights": "local_constant",
         "pessimism": 0.0,
-        "value_iteration_start": False,
         **arguments,
     }
     return NOPG(

@@ -22,7 +22,7 @@ ENVIRONMENTS = {
     "nopg/Pendulum-v0": nopg_envs.HangingPendulumEnv,
     "nopg/LQR-v0": nopg_envs.LQREnv,
     "nopg/QuanserCartPoleBalance-v0": nopg_envs.QuanserCartPoleBalanceEnv,
-    "nopg/QuanserCartPoleSwingUp-v0": nopg_envs.QuanserCartPoleSwingUpEnv,
+    "nopg/QuanserCartPoleSwingUp-v1": nopg_envs.QuanserCartPoleSwingUpEnv,
 }
 CONNECTIONS = (
     SimulatedConnection,

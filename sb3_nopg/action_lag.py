@@ -44,7 +44,7 @@ class ActionLag:
             f"The next state depends on {actions} too: a linear model that knows about it leaves "
             f"{self.unexplained[self.lag]:.0%} of the changes unexplained instead of {self.unexplained[0]:.0%}. By a delay or "
             "a filter, the observation is not the whole state, and estimates from single transitions see too little of what "
-            "an action does. Let transitions span several steps (n_steps), or add earlier actions to the observation."
+            "an action does. Add earlier actions to the observation."
         )
 
 
@@ -54,20 +54,17 @@ def find_action_lag(dataset: TransitionDataset) -> ActionLag | None:
     :return: None where the data does not tell: no or too few episodes, or too short ones, or actions that follow from the
         states, which then stand for what a linear model cannot say of those
     """
-    if dataset.n_synthetic == len(dataset):
-        return None
-    data = dataset.real if dataset.n_synthetic else dataset
-    labels = episode_labels(data)
+    labels = episode_labels(dataset)
     if labels is None or len(np.unique(labels)) < _N_PARTS:
         return None
-    rows = rows_with_a_past(data, labels, _MAX_LAG)
-    states, actions = data.observations.astype(np.float64), data.actions.astype(np.float64)
+    rows = rows_with_a_past(dataset, labels, _MAX_LAG)
+    states, actions = dataset.observations.astype(np.float64), dataset.actions.astype(np.float64)
     n_features = 1 + states.shape[1] + (1 + _MAX_LAG) * actions.shape[1]
     if len(rows) < _ROWS_A_FEATURE * n_features:
         return None
     if _predictability(states, actions) > _MOST_PREDICTABLE:
         return None
-    changes = data.next_observations.astype(np.float64)[rows] - states[rows]
+    changes = dataset.next_observations.astype(np.float64)[rows] - states[rows]
     spread = changes.std(axis=0)
     if not (spread > 0).any():
         return None
@@ -123,3 +120,11 @@ def _unexplained(features: np.ndarray, targets: np.ndarray, part: np.ndarray) ->
         fit = np.linalg.lstsq(features[seen], targets[seen], rcond=None)[0]
         errors[~seen] = targets[~seen] - features[~seen] @ fit
     return float(np.square(errors).mean())
+
+
+def actions_follow_from_states(data: TransitionDataset) -> bool:
+    """
+    :param data: recorded transitions
+    :return: whether states near each other had the same actions, so that earlier actions stand for what states cannot say
+    """
+    return _predictability(data.observations.astype(np.float64), data.actions.astype(np.float64)) > _MOST_PREDICTABLE

@@ -1,7 +1,6 @@
 """The data that a model learns from: attached, held out in part, and turned into a Bellman equation when it is needed."""
 
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +12,10 @@ from sb3_nopg.bellman import WarmStart
 from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces
 from sb3_nopg.checkpoint import ResumableAlgorithm
 from sb3_nopg.checks import check_states
-from sb3_nopg.choices import choose_n_steps, choose_pessimism
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.distributed import check_same_everywhere
 from sb3_nopg.errors import InputError
 from sb3_nopg.memory import available_memory, check_memory, size_of
-from sb3_nopg.multi_step import multi_step
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import NOPGPolicy
@@ -48,11 +45,8 @@ class LearnsFromData(ResumableAlgorithm):
         keep_largest: int | None
         kl_bound: float | None
         weights: str
-        pessimism: float | str
-        n_steps: int | str  # type: ignore[assignment]
+        pessimism: float
         gamma: float
-        chosen_pessimism: float
-        chosen_n_steps: int
         precision: str
         n_action_samples: int
         n_next_state_samples: int
@@ -62,7 +56,6 @@ class LearnsFromData(ResumableAlgorithm):
         bandwidths: Bandwidths | None
         held_out_data: TransitionDataset | None
         _training_data: TransitionDataset | None
-        _transitions: TransitionDataset | None
         _problem: BellmanProblem | None
         _held_out_problem: BellmanProblem | None
         _noise: th.Tensor | None
@@ -89,41 +82,22 @@ class LearnsFromData(ResumableAlgorithm):
                 "Pass initial_states=..., or a data set with episode_ids",
             )
         training_data, held_out_data = split_off(dataset, self.held_out)
-        n_steps, pessimism = self._choices_for(training_data, held_out_data)
-        transitions = multi_step(training_data, n_steps, self.gamma)
-        if held_out_data is not None:
-            # Better now than in the midst of training.
-            multi_step(held_out_data, n_steps, self.gamma)
-        bandwidths = self._bandwidths_for(transitions)
-        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(transitions):
-            warnings.warn(f"n_neighbors={self.n_neighbors} exceeds the {len(transitions)} samples: all are used", stacklevel=2)
+        bandwidths = self._bandwidths_for(training_data)
+        if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(training_data):
+            warnings.warn(
+                f"n_neighbors={self.n_neighbors} exceeds the {len(training_data)} samples: all are used", stacklevel=2
+            )
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         if self.normalize_observations:
             self.policy.fit_normalization(dataset.observations)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
-        self._training_data, self.held_out_data, self._transitions = training_data, held_out_data, transitions
-        self.chosen_n_steps, self.chosen_pessimism = n_steps, pessimism
+        self._training_data, self.held_out_data = training_data, held_out_data
         self._problem, self._held_out_problem, self._start_states = None, None, None
-        # What training began with on other data is of no use any more.
-        self._waypoints = None
-        self.forget_solutions()
+        self._warm_start = WarmStart()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
-    def _choices_for(self, training_data: TransitionDataset, held_out_data: TransitionDataset | None) -> tuple[int, float]:
-        """``n_steps`` and ``pessimism``. What "auto" meant when a policy learned, it means on other data too."""
-        n_steps, pessimism, learned = self.n_steps, self.pessimism, self.num_timesteps > 0
-        if isinstance(n_steps, str):
-            n_steps = self.chosen_n_steps if learned else choose_n_steps(training_data, held_out_data)
-        if isinstance(pessimism, str):
-            pessimism = self.chosen_pessimism if learned else choose_pessimism(training_data, self.gamma)
-        return n_steps, pessimism
-
     def _bandwidths_for(self, dataset: TransitionDataset) -> Bandwidths:
-        episode_ids, starts = dataset.episode_ids, dataset.episode_starts
-        if episode_ids is None and starts is not None and dataset.synthetic is None:
-            # Time limits tell the episodes too.
-            episode_ids = np.searchsorted(starts, np.arange(len(dataset)), side="right")
         return select_bandwidths(
             dataset.observations,
             dataset.actions,
@@ -134,15 +108,7 @@ class LearnsFromData(ResumableAlgorithm):
             state_factor=self.state_bandwidth_factor,
             action_factor=self.action_bandwidth_factor,
             next_state_factor=self.next_state_bandwidth_factor,
-            rewards=dataset.rewards,
-            terminals=dataset.terminals,
-            episode_ids=episode_ids,
         )
-
-    @property
-    def transition_gamma(self) -> float:
-        """Discount from one transition of the equation to the next: γ, or γ^n_steps."""
-        return float(self.gamma**self.chosen_n_steps)
 
     def prepared_problem(self) -> BellmanProblem:
         """The Bellman equation on the data, with its neighbour lists; prepared at the first call."""
@@ -164,8 +130,8 @@ class LearnsFromData(ResumableAlgorithm):
                 lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
             )
         generator = self._noise_generator()
-        assert self._transitions is not None
-        problem = self._problem_on(self._transitions, self.bandwidths, self._start_states, generator)
+        assert self._training_data is not None
+        problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
         self._noise = self._training_noise_for(problem, generator)
         return problem
 
@@ -181,7 +147,7 @@ class LearnsFromData(ResumableAlgorithm):
             dataset,
             bandwidths,
             start_states,
-            self.transition_gamma,
+            self.gamma,
             next_state_noise,
             dtype,
             self.device,
@@ -191,14 +157,14 @@ class LearnsFromData(ResumableAlgorithm):
             keep_largest=self.keep_largest,
             kl_bound=self.kl_bound,
             local_linear=self.weights == "local_linear",
-            pessimism=self.chosen_pessimism,
+            pessimism=self.pessimism,
         )
 
     def problem_on(self, dataset: TransitionDataset) -> BellmanProblem:
         """
         The Bellman equation on other data, from the same start states, with bandwidths by the same rules.
 
-        :param dataset: single steps of as many dimensions; its actions may go beyond what the policy can do
+        :param dataset: of as many dimensions; its actions may go beyond what the policy can do
         """
         check_dataset(dataset)
         dims = (dataset.observation_dim, dataset.action_dim)
@@ -209,22 +175,7 @@ class LearnsFromData(ResumableAlgorithm):
         assert self._start_states is not None
         # The same draws at all times, because returns on these data are compared.
         generator = th.Generator().manual_seed(self._noise_seed)
-        transitions = multi_step(dataset, self.chosen_n_steps, self.gamma)
-        return self._problem_on(transitions, self._bandwidths_for(transitions), self._start_states, generator)
-
-    def _problem_with_ends(self, dataset: TransitionDataset, ended: np.ndarray) -> BellmanProblem:
-        """
-        The equation where some steps end what they are part of, with the model's bandwidths.
-
-        :param dataset: single steps
-        :param ended: which, (n,)
-        """
-        self.prepared_problem()
-        assert self._start_states is not None
-        assert self.bandwidths is not None
-        transitions = multi_step(dataset, self.chosen_n_steps, self.gamma, ended)
-        generator = th.Generator().manual_seed(self._noise_seed)
-        return self._problem_on(transitions, self.bandwidths, self._start_states, generator)
+        return self._problem_on(dataset, self._bandwidths_for(dataset), self._start_states, generator)
 
     def held_out_return(self) -> float:
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
@@ -245,52 +196,6 @@ class LearnsFromData(ResumableAlgorithm):
         self.prepared_problem()
         assert self._start_states is not None
         return self._start_states
-
-    def narrow_bandwidths(self, factor: np.ndarray) -> None:
-        """
-        :param factor: of each state dimension's bandwidth, (d_s,)
-        """
-        assert self.bandwidths is not None
-        self.set_bandwidths(
-            replace(self.bandwidths, state=self.bandwidths.state * factor), np.asarray(self.state_bandwidth_factor) * factor
-        )
-
-    def set_bandwidths(self, bandwidths: Bandwidths, state_bandwidth_factor: float | list[float] | np.ndarray) -> None:
-        """
-        :param bandwidths: to go on with, in place of those chosen before
-        :param state_bandwidth_factor: that leads to them, for data that are attached later
-        """
-        self.bandwidths, self.state_bandwidth_factor = bandwidths, state_bandwidth_factor
-        self._problem, self._held_out_problem = None, None
-        self.forget_solutions()
-
-    def forget_solutions(self) -> None:
-        """Start the next solve from nothing, for a policy unlike the last one."""
-        self._warm_start = WarmStart()
-
-    def begin_again(self) -> None:
-        """As if no update had been made: with the first draws, and without the solutions for another policy."""
-        self.forget_solutions()
-        self._n_updates = 0
-        if self._noise_epoch != 0:
-            self._noise_epoch = 0
-            self._problem = None
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Updates made, and how often draws were made anew."""
-        return self._n_updates, self._noise_epoch
-
-    @progress.setter
-    def progress(self, progress: tuple[int, int]) -> None:
-        if self._noise_epoch != progress[1]:
-            self._problem = None
-        self._n_updates, self._noise_epoch = progress
-
-    @property
-    def noise_seed(self) -> int:
-        """What draws of actions, next states and restarts follow from."""
-        return self._noise_seed
 
     def _noise_generator(self) -> th.Generator:
         # On the CPU, whatever the device: every device gets the same draws.

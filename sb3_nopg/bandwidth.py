@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from sb3_nopg.bandwidth_rules import MARGINAL_RULES
 from sb3_nopg.effective_neighbors import effective_neighbors
 from sb3_nopg.errors import InputError
-from sb3_nopg.predictive_bandwidth import bellman_targets, predictive_bandwidths
 
 # Squares of numbers beyond this, or below its inverse, leave the range of float64.
 LARGEST_MAGNITUDE = 1e150
@@ -49,8 +48,6 @@ def varies(samples: np.ndarray) -> np.ndarray:
 
 #: looks at states and next states together; see :mod:`sb3_nopg.effective_neighbors`
 EFFECTIVE_NEIGHBORS = "effective_neighbors"
-#: looks at states, actions and what came of them; see :mod:`sb3_nopg.predictive_bandwidth`
-PREDICTIVE = "predictive"
 
 
 def _positive_per_dimension(value: ArrayLike, n_dims: int, field: str) -> np.ndarray:
@@ -83,7 +80,7 @@ def _apply_rule(samples: np.ndarray, rule: str, name: str, seed: int) -> np.ndar
     :return: (d,)
     """
     if rule not in MARGINAL_RULES:
-        known = ", ".join(map(repr, (*MARGINAL_RULES, EFFECTIVE_NEIGHBORS, PREDICTIVE)))
+        known = ", ".join(map(repr, (*MARGINAL_RULES, EFFECTIVE_NEIGHBORS)))
         raise InputError(name, f"there is no rule {rule!r}", f"Choose one of {known}, or give the bandwidth as numbers")
     if len(samples) < 2:
         raise InputError(name, f"a rule cannot choose from {len(samples)} samples", "Give two or more, or a number")
@@ -146,16 +143,10 @@ def select_bandwidths(
     state_factor: ArrayLike = 1.0,
     action_factor: ArrayLike = 1.0,
     next_state_factor: ArrayLike = 1.0,
-    rewards: np.ndarray | None = None,
-    terminals: np.ndarray | None = None,
-    episode_ids: np.ndarray | None = None,
     seed: int = 0,
 ) -> Bandwidths:
     """
     Bandwidths of all kernels; each may be a rule's name, a number for all dimensions, or an array with one for each.
-
-    ``"predictive"`` chooses the state and the action kernel together if both ask for it; if only one does, it is chosen to go
-    with the other, that one's factor included. The next-state kernel gets what the rule finds for states.
 
     :param observations: (n, d_s)
     :param actions: (n, d_a)
@@ -166,9 +157,6 @@ def select_bandwidths(
     :param state_factor: multiplies the state kernel's
     :param action_factor: multiplies the action kernel's
     :param next_state_factor: multiplies the next-state kernel's
-    :param rewards: for ``"predictive"``, (n,)
-    :param terminals: likewise, whether the task ended, (n,)
-    :param episode_ids: likewise; samples of one episode do not predict each other, (n,)
     :param seed: of the rules' random choices
     :return: the bandwidths, times their factors
     """
@@ -178,28 +166,9 @@ def select_bandwidths(
     action = "standard_deviation" if _is_rule(action, EFFECTIVE_NEIGHBORS) else action
     next_state = _neighbor_rule(next_state, "next_state_bandwidth", *given)
 
-    def select_state(choice: str | ArrayLike) -> np.ndarray:
-        return select_bandwidth(observations, choice, state_factor, name="state_bandwidth", seed=seed)
-
-    def select_action(choice: str | ArrayLike) -> np.ndarray:
-        return select_bandwidth(actions, choice, action_factor, name="action_bandwidth", seed=seed)
-
-    predict_state, predict_action, predict_next_state = (_is_rule(rule, PREDICTIVE) for rule in (state, action, next_state))
-    outcomes = (next_observations, rewards, terminals, episode_ids)
-    if predict_state or predict_action:
-        fixed = (None if predict_state else select_state(state), None if predict_action else select_action(action))
-        found_state, found_action = _predictive_rule(observations, actions, *outcomes, *fixed, seed)
-        state, action = found_state if predict_state else state, found_action if predict_action else action
-    if predict_next_state:
-        # The rule finds a kernel for states; where the state kernel is another, it is asked for its own.
-        next_state = (
-            state
-            if predict_state
-            else _predictive_rule(observations, actions, *outcomes, None, select_action(action), seed)[0]
-        )
     return Bandwidths(
-        state=select_state(state),
-        action=select_action(action),
+        state=select_bandwidth(observations, state, state_factor, name="state_bandwidth", seed=seed),
+        action=select_bandwidth(actions, action, action_factor, name="action_bandwidth", seed=seed),
         next_state=select_bandwidth(next_observations, next_state, next_state_factor, name="next_state_bandwidth", seed=seed),
     )
 
@@ -226,47 +195,3 @@ def _neighbor_rule(
         states, queries = (samples.astype(np.float64)[:, varying] for samples in (observations, next_observations))
         chosen[varying] = effective_neighbors(states, queries, seed)
     return chosen
-
-
-def _predictive_rule(
-    observations: np.ndarray,
-    actions: np.ndarray,
-    next_observations: np.ndarray,
-    rewards: np.ndarray | None,
-    terminals: np.ndarray | None,
-    episode_ids: np.ndarray | None,
-    fixed_state: np.ndarray | None,
-    fixed_action: np.ndarray | None,
-    seed: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """
-    State and action bandwidths by prediction.
-
-    :param fixed_state: the state kernel's where it is not to be chosen, (d_s,)
-    :param fixed_action: likewise, (d_a,)
-    :return: (d_s,) and (d_a,)
-    """
-    for name, array in (("rewards", rewards), ("terminals", terminals), ("episode_ids", episode_ids)):
-        if array is not None and np.shape(array) != (len(observations),):
-            problem = f"has shape {np.shape(array)} where there are {len(observations)} observations"
-            raise InputError(name, problem, "Give one number for each transition")
-    for name, array in (("next_observations", next_observations), ("rewards", rewards)):
-        if array is not None and not np.all(np.abs(np.asarray(array, dtype=np.float64)) <= LARGEST_MAGNITUDE):
-            raise InputError(name, f"holds NaN or numbers beyond {LARGEST_MAGNITUDE:g}", "Remove or rescale them")
-    # Constant dimensions and data that no rule can use are treated as by all rules.
-    state = _apply_rule(observations, "standard_deviation", "state_bandwidth", seed)
-    action = _apply_rule(actions, "standard_deviation", "action_bandwidth", seed)
-    varying_state, varying_action = varies(observations), varies(actions)
-    if not (varying_state.any() or varying_action.any()):
-        return state, action
-    state[varying_state], action[varying_action] = predictive_bandwidths(
-        observations.astype(np.float64)[:, varying_state],
-        actions.astype(np.float64)[:, varying_action],
-        bellman_targets(next_observations, rewards, terminals),
-        seed,
-        terminals=terminals,
-        episode_ids=episode_ids,
-        fixed_state=None if fixed_state is None else fixed_state[varying_state],
-        fixed_action=None if fixed_action is None else fixed_action[varying_action],
-    )
-    return state, action

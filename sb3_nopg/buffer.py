@@ -1,10 +1,11 @@
 """Between our data sets, in the environment's units, and SB3's replay buffers, with actions scaled to [-1, 1]."""
 
+import dataclasses
 import io
 import pathlib
 import pickle
 import warnings
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import torch as th
@@ -14,6 +15,7 @@ from stable_baselines3.common.save_util import open_path
 
 from sb3_nopg.arrays import check_actions_inside, check_width
 from sb3_nopg.checks import check_spaces
+from sb3_nopg.datafiles.fields import check_recorded
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 
@@ -157,7 +159,9 @@ def read_replay_buffer(path: str | pathlib.Path | io.BufferedIOBase, verbose: in
     try:
         # Opened here, because SB3 leaves a file that it cannot read open.
         with open_path(path, "r", verbose, suffix="pkl") as file:
-            buffer = pickle.load(file)
+            buffer = _Unpickler(file, path).load()
+    except InputError:
+        raise
     # What a damaged or foreign pickle raises depends on the byte it breaks at.
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, LookupError, TypeError, ValueError) as error:
         raise InputError(
@@ -166,3 +170,26 @@ def read_replay_buffer(path: str | pathlib.Path | io.BufferedIOBase, verbose: in
     if not isinstance(buffer, ReplayBuffer):
         raise InputError(str(path), f"holds a {type(buffer).__name__}", "Give a file that save_replay_buffer wrote")
     return buffer
+
+
+class _Unpickler(pickle.Unpickler):
+    """
+    Also reads data sets of older versions, which say of each transition whether a model made it.
+
+    :param file: to read
+    :param path: of it, for errors
+    """
+
+    def __init__(self, file: IO[bytes], path: Any):
+        super().__init__(file)
+        self._path = path
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return self._recorded if found is TransitionDataset else found
+
+    def _recorded(self, *fields: Any) -> TransitionDataset:
+        n_fields = len(dataclasses.fields(TransitionDataset))
+        for synthetic in fields[n_fields:]:
+            check_recorded(self._path, synthetic)
+        return TransitionDataset(*fields[:n_fields])

@@ -2,28 +2,14 @@
 
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import track
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 
 from sb3_nopg.errors import InputError
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
-
-
-def shown_progress(n: int, shown: bool) -> Iterator[int]:
-    """
-    :param n: updates to count
-    :param shown: with a bar of its own
-    """
-    if shown:
-        yield from track(range(n), "Another attempt", console=Console(stderr=True))
-    else:
-        yield from range(n)
 
 
 class UpdateProgressBar(ProgressBarCallback):
@@ -65,8 +51,7 @@ class NOPGCheckpointCallback(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        # Attempts come after the last update.
-        if self._written_at != self.num_timesteps or self.model.attempts:
+        if self._written_at != self.num_timesteps:
             self._write()
 
     def _write(self) -> None:

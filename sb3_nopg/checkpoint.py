@@ -25,12 +25,12 @@ from sb3_nopg.bellman import WarmStart
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.fingerprint import dataset_fingerprint
-from sb3_nopg.keeping import BestSoFar, Waypoints
+from sb3_nopg.keeping import BestSoFar
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 4
+_FORMAT = 5
 
 SelfResumable = TypeVar("SelfResumable", bound="ResumableAlgorithm")
 
@@ -46,10 +46,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         _start_states: np.ndarray | None
         _best: BestSoFar | None
         _best_before: BestSoFar | None
-        _waypoints: Waypoints | None
 
-        @property
-        def transition_gamma(self) -> float: ...
         def set_dataset(self, dataset: TransitionDataset) -> None: ...
         def settings(self) -> dict[str, str]: ...
         def prepared_problem(self) -> BellmanProblem: ...
@@ -131,7 +128,6 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             "coarse_model": problem.coarse_model.state(),
             "held_out_coarse_model": None if held_out is None else held_out.coarse_model.state(),
             "best": None if self._best is None else self._best.state(),
-            "waypoints": None if self._waypoints is None else vars(self._waypoints),
             "generators": _generator_states(),
         }
 
@@ -144,13 +140,12 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         finally:
             self.initial_states = given
         self._start_states = start_states
-        self.prepared_problem().coarse_model.restore(state["coarse_model"], self.transition_gamma)
+        self.prepared_problem().coarse_model.restore(state["coarse_model"], self.gamma)
         held_out = self.held_out_problem()
         if held_out is not None:
-            held_out.coarse_model.restore(state["held_out_coarse_model"], self.transition_gamma)
+            held_out.coarse_model.restore(state["held_out_coarse_model"], self.gamma)
         if state["best"] is not None:
             self._best_before = BestSoFar.restored(state["best"])
-        self._waypoints = None if state["waypoints"] is None else Waypoints(**state["waypoints"])
         for value in state["q_history"]:
             self._warm_start.q_history.add(value)
         for value in state["visitation_history"]:

@@ -23,14 +23,13 @@ def check_settings(settings: Any) -> None:
         _check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
     _check_number("truncation_tolerance", settings.truncation_tolerance, 0.0, 1.0)
     _check_number("solver_tolerance", settings.solver_tolerance, 0.0, 1.0)
-    _check_choices(settings)
+    _check_number("pessimism", settings.pessimism, 0.0, np.inf, low_included=True)
     if settings.kl_bound is not None:
         _check_number("kl_bound", settings.kl_bound, 0.0, np.inf)
     if settings.final_std_scale is not None:
         _check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0 + 1e-12)
     for name in ("n_action_samples", "n_next_state_samples", "keep_largest", "resample_interval"):
         _check_count(name, getattr(settings, name), optional=name in ("keep_largest", "resample_interval"))
-    _check_count("n_attempts", settings.n_attempts, optional=False)
     for name in ("patience", "query_batch_size"):
         _check_count(name, getattr(settings, name), optional=True)
     _check_keeping(settings)
@@ -43,29 +42,12 @@ def check_settings(settings: Any) -> None:
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
 
 
-def _check_choices(settings: Any) -> None:
-    """What may be left to the data."""
-    if not isinstance(settings.pessimism, str):
-        _check_number("pessimism", settings.pessimism, 0.0, np.inf, low_included=True)
-    elif settings.pessimism != "auto":
-        raise InputError("pessimism", f"{settings.pessimism!r} is unknown", 'Give a number or "auto"')
-    if not isinstance(settings.n_steps, str):
-        _check_count("n_steps", settings.n_steps, optional=False)
-    elif settings.n_steps != "auto":
-        raise InputError("n_steps", f"{settings.n_steps!r} is unknown", 'Give a count or "auto"')
-
-
 def _check_keeping(settings: Any) -> None:
     held_out = settings.held_out
     if held_out is not None and not isinstance(held_out, TransitionDataset):
         _check_number("held_out", held_out, 0.0, 1.0)
-    if settings.keep not in ("lasting", "last", "best_heldout"):
-        raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "lasting", "last" or "best_heldout"')
-    if not isinstance(settings.value_iteration_start, bool):
-        raise InputError("value_iteration_start", f"{settings.value_iteration_start!r} is neither True nor False", "Give one")
-    n_restarts = settings.n_restarts
-    if isinstance(n_restarts, bool) or not isinstance(n_restarts, int | np.integer) or n_restarts < 0:
-        raise InputError("n_restarts", f"{n_restarts!r} is not a whole number", "Give 0 or more")
+    if settings.keep not in ("last", "best_heldout"):
+        raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "last" or "best_heldout"')
 
 
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:

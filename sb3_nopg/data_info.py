@@ -28,8 +28,6 @@ def describe_data(dataset: TransitionDataset) -> dict[str, Any]:
     """
     description: dict[str, Any] = {
         "transitions": len(dataset),
-        "real": len(dataset) - dataset.n_synthetic,
-        "synthetic": dataset.n_synthetic,
         "observation_dims": dataset.observation_dim,
         "action_dims": dataset.action_dim,
         "dtypes": {name: str(getattr(dataset, name).dtype) for name in ("observations", "actions", "rewards")},
@@ -76,19 +74,17 @@ def _n_duplicates(dataset: TransitionDataset) -> int:
 
 
 def _episodes(dataset: TransitionDataset) -> dict[str, Any] | None:
-    """Of what was recorded: synthetic transitions follow none and are followed by none."""
     ids = episode_labels(dataset)
-    if ids is None or dataset.n_synthetic == len(dataset):
+    if ids is None:
         return None
-    real = np.arange(len(dataset)) if dataset.synthetic is None else np.flatnonzero(~dataset.synthetic)
-    _, first, inverse = np.unique(ids[real], return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     # In the order in which they begin, rows of an episode together.
     number = np.argsort(np.argsort(first))[inverse]
-    order = real[np.argsort(number, kind="stable")]
+    order = np.argsort(number, kind="stable")
     lengths = np.bincount(number)
     last = np.cumsum(lengths) - 1
     with np.errstate(all="ignore"):
-        returns = np.bincount(number, weights=dataset.rewards[real].astype(np.float64))
+        returns = np.bincount(number, weights=dataset.rewards.astype(np.float64))
     terminals = dataset.terminals[order]
     inside = np.ones(len(order) - 1, dtype=bool)
     inside[last[:-1]] = False
@@ -138,8 +134,6 @@ def _coverage(dataset: TransitionDataset) -> dict[str, float]:
 def _remarks(description: dict[str, Any]) -> list[str]:
     remarks = []
     episodes = description["episodes"]
-    if description["synthetic"]:
-        remarks.append(f"{description['synthetic']} transitions are synthetic: a model made them, nobody recorded them.")
     if episodes is None:
         remarks.append("No episodes are recorded: every transition counts as a sample of its own, and as a possible start.")
     else:
@@ -185,8 +179,6 @@ def info_table(description: dict[str, Any]) -> RenderableType:
     rows += [(f"action {number}", row) for number, row in enumerate(description["actions"])]
     rows.append(("reward", description["rewards"]))
     facts = Table(show_header=False, box=None)
-    if description["synthetic"]:
-        facts.add_row("real / synthetic", f"{description['real']:,} / {description['synthetic']:,}")
     if episodes is not None:
         lengths = episodes["lengths"]
         rows.append(("return", episodes["returns"]))

@@ -3,7 +3,7 @@
 import os
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from sb3_nopg.buffer import FixedReplayBuffer
     from sb3_nopg.datafiles.transform import RewardFunction
-    from sb3_nopg.local_model import TerminationFunction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -35,7 +34,6 @@ class TransitionDataset:
         ``timeouts`` tells where episodes end, and without either the transitions are taken as unordered one-step samples
     :param observation_space: Box that observations come from, for models built without an environment
     :param action_space: Box that actions come from; without it, the range of the actions seen
-    :param synthetic: whether a model made the transition, see :meth:`densify`, (n,); without it, all are real
     """
 
     observations: np.ndarray
@@ -47,7 +45,6 @@ class TransitionDataset:
     episode_ids: np.ndarray | None = None
     observation_space: spaces.Box | None = None
     action_space: spaces.Box | None = None
-    synthetic: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         checked: dict[str, np.ndarray | None] = {
@@ -58,7 +55,6 @@ class TransitionDataset:
             "terminals": flags("terminals", self.terminals),
             "timeouts": None if self.timeouts is None else flags("timeouts", self.timeouts),
             "episode_ids": None if self.episode_ids is None else labels("episode_ids", self.episode_ids),
-            "synthetic": None if self.synthetic is None else flags("synthetic", self.synthetic),
         }
         for name, array in checked.items():
             object.__setattr__(self, name, array)
@@ -120,34 +116,13 @@ class TransitionDataset:
         return self.actions.shape[1]
 
     @property
-    def n_synthetic(self) -> int:
-        """How many transitions a model made."""
-        return 0 if self.synthetic is None else int(self.synthetic.sum())
-
-    @property
-    def real(self) -> "TransitionDataset":
-        """The transitions that were recorded, without those that a model made."""
-        if self.n_synthetic == 0:
-            return self
-        assert self.synthetic is not None
-        if self.n_synthetic == len(self):
-            raise InputError("dataset", "every transition is synthetic", "Give the data that they were made from")
-        # Imported here, as below, because files and transformations are built on the data set, not the other way round.
-        from sb3_nopg.datafiles import transform
-
-        return replace(transform.take(self, np.flatnonzero(~self.synthetic)), synthetic=None)
-
-    @property
     def episode_starts(self) -> np.ndarray | None:
-        """Row of the first real transition of each episode, or None where the data knows no episodes."""
-        rows = np.arange(len(self)) if self.synthetic is None else np.flatnonzero(~self.synthetic)
-        if len(rows) == 0:
-            return None
+        """Row of the first transition of each episode, or None where the data knows no episodes."""
         if self.episode_ids is not None:
-            return rows[np.sort(np.unique(self.episode_ids[rows], return_index=True)[1])]
-        if self.timeouts is not None and (self.timeouts | self.terminals)[rows].any():
-            ends = (self.timeouts | self.terminals)[rows]
-            return rows[np.concatenate([[True], ends[:-1]])]
+            return np.sort(np.unique(self.episode_ids, return_index=True)[1])
+        if self.timeouts is not None and (self.timeouts | self.terminals).any():
+            ends = self.timeouts | self.terminals
+            return np.flatnonzero(np.concatenate([[True], ends[:-1]]))
         return None
 
     def __repr__(self) -> str:
@@ -159,7 +134,6 @@ class TransitionDataset:
         return "\n".join(
             [
                 f"TransitionDataset({len(self)} transitions, {self.observation_dim} state and {self.action_dim} action dims)",
-                *([] if self.synthetic is None else [f"  synthetic     {self.n_synthetic}"]),
                 f"  observations  {ranges(self.observations)}",
                 f"  actions       {ranges(self.actions)}",
                 f"  rewards       {ranges(self.rewards[:, None])}",
@@ -247,7 +221,6 @@ class TransitionDataset:
         :param fractions: positive, adding up to one, like ``(0.8, 0.2)``
         :param by: ``"episode"`` or ``"transition"``, what is never cut in two
         :param seed: of the choice
-        :raises InputError: where there are synthetic transitions, which know what they were made from; split first
         """
         from sb3_nopg.datafiles import transform
 
@@ -268,8 +241,7 @@ class TransitionDataset:
     ) -> "TransitionDataset":
         """
         :param reward: function of states (n, d_s), actions (n, d_a) and next states (n, d_s), or an expression like
-            ``"cos(s2[1]) - 0.1 * a[0]**2"`` over ``s``, ``a``, ``s2``, ``r``, ``terminal``, ``timeout``, ``episode`` and
-            ``synthetic``
+            ``"cos(s2[1]) - 0.1 * a[0]**2"`` over ``s``, ``a``, ``s2``, ``r``, ``terminal``, ``timeout`` and ``episode``
         :param observation_names: names that the expression may use for the columns of the state, ``next_…`` for the next one's
         :param action_names: and for those of the action
         """
@@ -289,46 +261,3 @@ class TransitionDataset:
         from sb3_nopg.datafiles import transform
 
         return transform.with_units(self, observation_scale, action_scale)
-
-    def densify(
-        self,
-        n: int,
-        *,
-        jitter: float = 0.4,
-        bandwidth: float = 1.0,
-        ridge: float = 1e-3,
-        n_neighbors: int = 200,
-        terminates: "TerminationFunction | None" = None,
-        reward: "RewardFunction | None" = None,
-        seed: int = 0,
-        progress: bool = False,
-    ) -> "TransitionDataset":
-        """
-        The real transitions and, after them, ``n`` synthetic ones from a local-linear regression of s' − s and of the reward
-        on (s, a). :func:`sb3_nopg.densify.prediction_error` tells how good it is; the log does too. Hold data out before.
-
-        :param n: synthetic transitions
-        :param jitter: noise on the real states that synthetic ones come from, in standard deviations; actions are uniform
-        :param bandwidth: of the regression's weights, in standard deviations of states and actions
-        :param ridge: of the regression, in units of the bandwidth squared
-        :param n_neighbors: real transitions that each regression looks at
-        :param terminates: whether the task ends with next states (n, d_s), (n,); None for a vote of the nearest real ones
-        :param reward: of states (n, d_s), actions (n, d_a) and next states (n, d_s); None for the regression, kept within
-            the rewards seen
-        :param seed: of states and actions
-        :param progress: show a bar
-        """
-        from sb3_nopg.densify import densify
-
-        return densify(
-            self,
-            n,
-            jitter=jitter,
-            bandwidth=bandwidth,
-            ridge=ridge,
-            n_neighbors=n_neighbors,
-            terminates=terminates,
-            reward=reward,
-            seed=seed,
-            progress=progress,
-        )

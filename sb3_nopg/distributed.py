@@ -142,8 +142,6 @@ def check_same_everywhere(model: "LearnsFromData") -> None:
         "bandwidths": array_fingerprint([bandwidths.state, bandwidths.action, bandwidths.next_state]),
         "num_timesteps": model.num_timesteps,
         **model.settings(),
-        "n_steps": model.chosen_n_steps,
-        "pessimism": model.chosen_pessimism,
         # All processes compute the same vectors, and must round them in the same way to decide the same.
         "torch version": th.__version__,
         "torch threads": th.get_num_threads(),

@@ -6,9 +6,6 @@ from typing import Any
 
 from sb3_nopg.policies import NOPGPolicy
 
-# Parts of a training at whose ends to look back.
-_N_PARTS = 3
-
 # Updates between two looks at the held-out data.
 CHECK_INTERVAL = 10
 # A return counts as better when it gains this share of its own size; less is noise of the solves.
@@ -53,43 +50,14 @@ class BestSoFar:
         """
         return cls(state["keep"], state["score"], state["update"], state["parameters"])
 
-    def restore(self, policy: NOPGPolicy, update: int) -> int:
+    def restore(self, policy: NOPGPolicy) -> None:
         """
         Put the best parameters back, if they were kept.
 
         :param policy: as it is now
-        :param update: number of updates made so far
-        :return: after how many of them it was as it is then
         """
-        if not self._parameters:
-            return update
-        load_parameters(policy, self._parameters)
-        return self.update
-
-
-@dataclass
-class Waypoints:
-    """
-    Parameters that a training passes: at its start, which is what the trial of starts has made of it, and after each third of
-    the updates that were asked for.
-
-    :param untrained: those that it began with, before it chose a start
-    :param passed: numbers of updates, and the parameters after them
-    :param ended_after: updates after which the policy was there that training ends with
-    """
-
-    untrained: dict[str, Any]
-    passed: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    ended_after: int = 0
-
-
-def is_waypoint(update: int, n_updates: int) -> bool:
-    """
-    :param update: number of updates made so far
-    :param n_updates: that will be made
-    :return: whether to remember the parameters now; those at the end are there anyway
-    """
-    return update < n_updates and update in {n_updates * part // _N_PARTS for part in range(_N_PARTS)}
+        if self._parameters:
+            load_parameters(policy, self._parameters)
 
 
 def parameters_of(policy: NOPGPolicy) -> dict[str, Any]:

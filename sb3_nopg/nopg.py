@@ -18,7 +18,6 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule, TensorDict
 
 from sb3_nopg.arrays import regular_array
 from sb3_nopg.attached_data import BandwidthChoice, check_dataset
-from sb3_nopg.attempts import Attempt
 from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.bellman import WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
@@ -32,7 +31,7 @@ from sb3_nopg.distributed import join_processes
 from sb3_nopg.errors import InputError, SolverError
 from sb3_nopg.export import export
 from sb3_nopg.fingerprint import settings_of
-from sb3_nopg.keeping import BestSoFar, Waypoints
+from sb3_nopg.keeping import BestSoFar
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.policies import (
     DeterministicLinearPolicy,
@@ -46,7 +45,6 @@ from sb3_nopg.processes import Processes
 from sb3_nopg.queries import PolicyQueries
 from sb3_nopg.query_batches import draw_queries
 from sb3_nopg.reporting import record_update
-from sb3_nopg.starts import StartTrial
 from sb3_nopg.threads import threads_for
 from sb3_nopg.training_loop import TrainingLoop
 
@@ -55,7 +53,6 @@ _UNSAVED = (
     "dataset",
     "held_out_data",
     "_training_data",
-    "_transitions",
     "_problem",
     "_held_out_problem",
     "_start_states",
@@ -63,7 +60,6 @@ _UNSAVED = (
     "_warm_start",
     "_best",
     "_best_before",
-    "_waypoints",
     "distributed",
     "processes",
 )
@@ -81,8 +77,6 @@ class NOPG(PolicyQueries, TrainingLoop):
     :param env: environment, its id or a VecEnv, for its spaces and for evaluation; None to take the spaces from the data
     :param learning_rate: for Adam, a number or a function of the progress remaining (from 1 to 0)
     :param gamma: discount, in [0, 1)
-    :param n_steps: how many steps make a transition of the Bellman equation (:mod:`sb3_nopg.multi_step`): 1, or more where an
-        action takes time to show. ``"auto"``: as many as the data asks for that it first learns from
     :param tensorboard_log: where to log for tensorboard
     :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` and ``activation_fn``
     :param verbose: 0 for no output, 1 for tables of progress
@@ -116,28 +110,15 @@ class NOPG(PolicyQueries, TrainingLoop):
         the row averaged over its actions
     :param pessimism: weight, in samples, of an imaginary sample of the worst value at every state and action: where fewer
         real ones stand behind an estimate (see :meth:`support`), it counts for more; 0 for none. It is a risk at every step,
-        so that (1 − gamma) times the usual support is a lot already. ``"auto"``: 0.1 where the data shows bad ends, 0.001
-        where it does not (:mod:`sb3_nopg.choices`). Where there is no data near any start state, samples count for more
-        at these, and a warning tells: there would be nothing to learn from
+        so that (1 − gamma) times the usual support is a lot already
     :param solver_tolerance: relative residual of the linear systems
     :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
     :param final_std_scale: shrink the stochastic policy's σ linearly to this share over training; None to leave it
     :param held_out: share of the data (of its episodes, where it has some) to keep from training, or other data: what the
         policy's return is checked on; None for no check
-    :param keep: ``"last"``, the parameters that training ends with; ``"best_heldout"``, those with the best held-out return;
-        ``"lasting"``: where the data shows bad ends, of those at the start, after a third, two thirds and all of the first
-        :meth:`learn`'s updates the ones by which most predicted trajectories last, or which earn most along them where nine
-        in ten last (:mod:`sb3_nopg.attempts`). Otherwise, and in a distributed run, the last
+    :param keep: ``"last"``, the parameters that training ends with; ``"best_heldout"``, those with the best held-out return
     :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
-    :param value_iteration_start: whether the first :meth:`learn` also tries to start from kernel value iteration's policy; not
-        in a distributed run
-    :param n_restarts: networks drawn anew that it also tries to start from (:mod:`sb3_nopg.starts`); a linear policy always
-        starts at zero, so that there is nothing to draw
-    :param n_attempts: trainings that the first :meth:`learn` makes at most where the data shows bad ends: another one, with
-        narrower state bandwidths, as long as the policy is predicted, step by step, to come to such an end or to leave the
-        data (:mod:`sb3_nopg.attempts`). Callbacks see the first one only; not in a distributed run, and not where
-        ``state_bandwidth`` is given in numbers
     :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
     """
 
@@ -157,7 +138,6 @@ class NOPG(PolicyQueries, TrainingLoop):
         env: GymEnv | str | None,
         learning_rate: float | Schedule = 1e-2,
         gamma: float = 0.99,
-        n_steps: int | str = "auto",
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
@@ -167,9 +147,9 @@ class NOPG(PolicyQueries, TrainingLoop):
         dataset: TransitionDataset | None = None,
         initial_states: ArrayLike | None = None,
         variant: str | None = None,
-        state_bandwidth: BandwidthChoice = "predictive",
-        action_bandwidth: BandwidthChoice = "predictive",
-        next_state_bandwidth: BandwidthChoice = "predictive",
+        state_bandwidth: BandwidthChoice = "effective_neighbors",
+        action_bandwidth: BandwidthChoice = "effective_neighbors",
+        next_state_bandwidth: BandwidthChoice = "effective_neighbors",
         state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
         action_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
         next_state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
@@ -182,17 +162,14 @@ class NOPG(PolicyQueries, TrainingLoop):
         truncation_tolerance: float = 1e-3,
         keep_largest: int | None = None,
         kl_bound: float | None = None,
-        pessimism: float | str = "auto",
+        pessimism: float = 0.0,
         solver_tolerance: float = 1e-6,
         precision: str = "float64",
         normalize_observations: bool = True,
         final_std_scale: float | None = None,
         held_out: float | TransitionDataset | None = None,
-        keep: str = "lasting",
+        keep: str = "last",
         patience: int | None = None,
-        value_iteration_start: bool = True,
-        n_restarts: int = 0,
-        n_attempts: int = 2,
         distributed: bool = False,
     ):
         self.variant = self.variants[0] if variant is None else variant
@@ -214,7 +191,6 @@ class NOPG(PolicyQueries, TrainingLoop):
         self.keep_largest = keep_largest
         self.kl_bound = kl_bound
         self.pessimism = pessimism
-        self.n_steps = n_steps
         self.solver_tolerance = solver_tolerance
         self.precision = precision
         self.normalize_observations = normalize_observations
@@ -222,9 +198,6 @@ class NOPG(PolicyQueries, TrainingLoop):
         self.held_out = held_out
         self.keep = keep
         self.patience = patience
-        self.value_iteration_start = value_iteration_start
-        self.n_restarts = n_restarts
-        self.n_attempts = n_attempts
         self.distributed = distributed
         self.learning_rate, self.gamma = learning_rate, gamma
         check_settings(self)
@@ -252,18 +225,11 @@ class NOPG(PolicyQueries, TrainingLoop):
             sde_support=False,
             support_multi_env=True,
         )
-        # SB3 has a setting of this name too, for what its replay buffers hand out.
-        self.n_steps = n_steps
         self.bandwidths: Bandwidths | None = None
         self.held_out_data: TransitionDataset | None = None
-        self.start_trials: tuple[StartTrial, ...] = ()
-        self.attempts: tuple[Attempt, ...] = ()
-        self.chosen_n_steps, self.chosen_pessimism = 1, 0.0
         self._training_data: TransitionDataset | None = None
-        self._transitions: TransitionDataset | None = None
         self._best: BestSoFar | None = None
         self._best_before: BestSoFar | None = None
-        self._waypoints: Waypoints | None = None
         self._problem: BellmanProblem | None = None
         self._held_out_problem: BellmanProblem | None = None
         self._start_states: np.ndarray | None = None

@@ -1,4 +1,4 @@
-"""The paper's choices where this library's defaults differ from them."""
+"""The paper's choices where this library has others, or may come to."""
 
 from typing import Any
 
@@ -9,8 +9,5 @@ AS_IN_THE_PAPER: dict[str, Any] = {
     "next_state_bandwidth": "cross_validation",
     "weights": "local_constant",
     "pessimism": 0.0,
-    "n_steps": 1,
-    "value_iteration_start": False,
-    "n_attempts": 1,
     "keep": "last",
 }

@@ -138,8 +138,6 @@ def split_off(
 
 
 def _check_unseen(held_out: TransitionDataset, data: TransitionDataset) -> None:
-    if held_out.n_synthetic:
-        raise InputError("held_out", f"{held_out.n_synthetic} transitions are synthetic", "Check on recorded ones: .real")
     n_shared = shared_rows(held_out, data)
     if n_shared > _MOST_SHARED * len(held_out):
         raise InputError(

@@ -3,7 +3,6 @@ What the Bellman equation on a fixed data set is made of, prepared once; :mod:`s
 another.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 
 import torch as th
@@ -13,9 +12,6 @@ from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.solvers.recording import Recordings
 from sb3_nopg.support import Queries, Support
 from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
-
-# Kernel mass of all samples together at the best known start state. A single sample has less from 3.7 bandwidths on.
-_LEAST_START_MASS = 1e-3
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,6 @@ class BellmanProblem:
     :param coarse_model: what makes the solves fast, refreshed now and then
     :param n_initial_states: n₀, of all processes
     :param worst_value: w, what a policy gets where weights are missing
-    :param lost_starts: whether no sample is near any start state, so that the nearest ones count for more there
     :param start_weights: how much each start state counts, (n₀,); None: all the same, one together
     :param processes: that share the queries and the rows of P̂
     :param recordings: of the solvers' iterations, on a GPU
@@ -55,7 +50,6 @@ class BellmanProblem:
     coarse_model: CoarseModel
     n_initial_states: int
     worst_value: float = 0.0
-    lost_starts: bool = False
     start_weights: th.Tensor | None = None
     processes: Processes = field(default_factory=Processes)
     recordings: Recordings = field(default_factory=Recordings)
@@ -134,7 +128,6 @@ def prepare_problem(
         noise = processes.own(next_state_noise)
         next_states = (next_states[:, None, :] + next_state_bandwidth * noise).flatten(0, 1)
     queries = _locate_alike(support, th.cat([next_states, processes.own(initial_states)]), processes)
-    queries, lost_starts = _with_starts_in_sight(queries, len(next_states), support.pessimism, processes)
     columns, continues = None, 1.0 - processes.own(terminals).to(rewards.dtype)
     if queries.neighbors.indices is not None:
         columns = queries.neighbors.indices[: len(next_states)].reshape(len(continues), -1)
@@ -150,7 +143,6 @@ def prepare_problem(
         coarse_model=CoarseModel(next_observations / support.state_bandwidth, processes.several),
         worst_value=_worst_value(rewards, terminals, gamma) if support.pessimism > 0.0 else 0.0,
         n_initial_states=len(initial_states),
-        lost_starts=lost_starts,
         processes=processes,
     )
 
@@ -162,39 +154,6 @@ def _locate_alike(support: Support, states: th.Tensor, processes: Processes) -> 
     if longest == queries.neighbors.n_neighbors:
         return queries
     return replace(support, n_neighbors=longest).locate(states)
-
-
-def _with_starts_in_sight(
-    queries: Queries, n_next_states: int, pessimism: float, processes: Processes
-) -> tuple[Queries, bool]:
-    """
-    Where no sample is near any start state, a pessimist expects the worst of every policy alike, and there is nothing to learn
-    from. But where the task starts is not the policy's choice. So samples count for more there, at all start states by the
-    same factor, until the best known of them has a little mass. It is still little: much of what is predicted stays the worst.
-
-    :param queries: next states, then start states
-    :param n_next_states: how many are next states
-    :param pessimism: κ
-    :param processes: that share them
-    :return: the queries, and whether samples had to count for more
-    """
-    if pessimism == 0.0:
-        return queries, False
-    neighbors = queries.neighbors
-    log_mass = neighbors.log_state_kernel[n_next_states:].logsumexp(dim=1)
-    best_known = processes.largest(float(log_mass.max()) if len(log_mass) else -math.inf)
-    missing = math.log(_LEAST_START_MASS) - best_known
-    # So far away that it is no number any more, there is no nearest sample either.
-    if missing <= 0.0 or not math.isfinite(missing):
-        return queries, False
-    factor = neighbors.log_dropped_mass.new_zeros(len(queries))
-    factor[n_next_states:] = missing
-    nearer = replace(
-        neighbors,
-        log_state_kernel=neighbors.log_state_kernel + factor[:, None],
-        log_dropped_mass=neighbors.log_dropped_mass + factor,
-    )
-    return replace(queries, neighbors=nearer), True
 
 
 def _lay_out(columns: th.Tensor | None, rewards: th.Tensor, processes: Processes) -> TransitionMatrix:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sb3_nopg.choices import has_bad_ends
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.rollouts import Actor, Rollouts, TrajectoryModel
@@ -51,7 +50,7 @@ class TrajectoryJudge:
 
     def __init__(self, dataset: TransitionDataset, starts: np.ndarray, n_steps: int, ends_are_bad: bool = True):
         whole = TrajectoryModel(dataset)
-        self.models = [TrajectoryModel(half, like=whole) for half in _halves(dataset.real)]
+        self.models = [TrajectoryModel(half, like=whole) for half in _halves(dataset)]
         chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_STARTS).astype(int))]
         # Each model follows others, unless there are so few that every start is worth a look by all.
         self._starts = [
@@ -60,7 +59,7 @@ class TrajectoryJudge:
         self.n_steps = n_steps
         # After a trajectory has left what is known, the worst reward that was seen, and never more than nothing. The same
         # after a bad end, or crashing would seem a way out of a task in which every step costs.
-        self._unknown_reward = min(0.0, float(dataset.real.rewards.min()))
+        self._unknown_reward = min(0.0, float(dataset.rewards.min()))
         self._reward_after_end = self._unknown_reward if ends_are_bad else 0.0
 
     @classmethod
@@ -71,7 +70,7 @@ class TrajectoryJudge:
         """
         n_steps = min(round(_HORIZONS / (1.0 - model.gamma)), _MOST_STEPS)
         data = model.training_data
-        return cls(data, model.start_states, n_steps, has_bad_ends(data.real, model.gamma))
+        return cls(data, model.start_states, n_steps, has_bad_ends(data, model.gamma))
 
     def prospects(self, act: Actor) -> Prospects:
         """
@@ -101,21 +100,34 @@ class TrajectoryJudge:
         return rollouts.total_rewards(self._unknown_reward, self._reward_after_end)
 
 
+def has_bad_ends(dataset: TransitionDataset, gamma: float) -> bool:
+    """
+    Whether the task has ended, and that was worse than going on would have been, as far as the mean reward tells.
+
+    :param dataset: single transitions
+    :param gamma: discount
+    """
+    ends, rewards = dataset.terminals, dataset.rewards.astype(np.float64)
+    if not ends.any() or ends.all():
+        return False
+    return float(rewards[ends].mean()) < float(rewards[~ends].mean()) / (1.0 - gamma)
+
+
 def _ends_by(model: TrajectoryModel, rollouts: Rollouts) -> np.ndarray:
     states = rollouts.last_states[~rollouts.lasting]
     return np.bincount(model.farthest_out(states), minlength=states.shape[1])
 
 
-def _halves(real: TransitionDataset) -> list[TransitionDataset]:
+def _halves(data: TransitionDataset) -> list[TransitionDataset]:
     """Of the episodes, drawn at random; of the transitions where there are no episodes, or a single one."""
-    labels, rng = episode_labels(real), np.random.default_rng(0)
+    labels, rng = episode_labels(data), np.random.default_rng(0)
     if labels is None or (labels == labels[0]).all():
         # Rows of one episode are drawn singly: what is left is no episode, and its missing first row is not worth a warning.
-        real, labels = replace(real, episode_ids=None, timeouts=None), np.arange(len(real))
+        data, labels = replace(data, episode_ids=None, timeouts=None), np.arange(len(data))
     numbers = np.unique(labels, return_inverse=True)[1]
     n_groups = int(numbers.max()) + 1
     halves = []
     for _ in range(_N_MODELS):
         chosen = rng.permutation(n_groups)[: (n_groups + 1) // 2]
-        halves.append(real.filter(np.isin(numbers, chosen)))
+        halves.append(data.filter(np.isin(numbers, chosen)))
     return halves

@@ -12,7 +12,6 @@ from sb3_nopg.bellman import BellmanSolution, WarmStart, return_derivative, solv
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
-from sb3_nopg.multi_step import Windows
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
@@ -46,15 +45,12 @@ class PolicyQueries:
         processes: Processes
         _warm_start: WarmStart
         _training_data: TransitionDataset | None
-        _transitions: TransitionDataset | None
-        chosen_n_steps: int
 
         @property
         def start_states(self) -> np.ndarray: ...
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def prepared_problem(self) -> BellmanProblem: ...
         def problem_on(self, dataset: TransitionDataset) -> BellmanProblem: ...
-        def _problem_with_ends(self, dataset: TransitionDataset, ended: np.ndarray) -> BellmanProblem: ...
         def action_noise_for(self, n_queries: int) -> th.Tensor | None: ...
 
     def _solution(self) -> tuple[BellmanProblem, BellmanSolution, th.Tensor]:
@@ -114,7 +110,6 @@ class PolicyQueries:
         problem, actions, data = self._evidence(dataset)
         drawn = self.initial_states is None and self.dataset is not None and self.dataset.episode_starts is not None
         units = units_of(data, problem.n_initial_states if drawn else None, starts_are_its_own=data is self.dataset)
-        units = units.of_rows(Windows(data, self.chosen_n_steps).firsts)
         with th.no_grad():
             return return_interval(problem, actions, units, level, n_resamples, seed, _TOLERANCE[problem.rewards.dtype])
 
@@ -157,9 +152,8 @@ class PolicyQueries:
         The predicted discounted probability that the policy leaves a region of states.
 
         With T the first step after which the state lies outside, s₀ … s_{T−1} inside and s_T outside, this is E[γ^(T−1)] over
-        the start states and the chain of the Bellman equation; with transitions of n steps, T counts as the first of its
-        transition's. A start state that lies outside counts as 1, a task that
-        ends inside as 0. Whether a transition leaves is told by its next state in the data.
+        the start states and the chain of the Bellman equation. A start state that lies outside counts as 1, a task that ends
+        inside as 0. Whether a transition leaves is told by its next state in the data.
 
         One reading: it is the probability of leaving within a random number of steps, geometric with mean 1 / (1 − γ); what
         happens long after that time constant hardly counts. Another: were the risk the same at every step, a probability p
@@ -173,28 +167,15 @@ class PolicyQueries:
         """
         problem, actions, data = self._evidence(dataset)
         remains = check_inside(inside, data.next_observations)
-        if self.chosen_n_steps > 1:
-            # Whoever has left has left, even where a recording stops before the transition is whole.
-            ended = data.terminals | ~remains
-            problem = self._problem_with_ends(data, ended)
-            actions = self._own_actions(problem.queries)
-            remains = Windows(data, self.chosen_n_steps, ended).all_of(remains)
         with th.no_grad():
             return exit_probability(problem, actions, remains, inside, _TOLERANCE[problem.rewards.dtype])
 
     @property
     def training_data(self) -> TransitionDataset:
-        """The data that the policy is optimised on, in single steps: all that is attached, less what is held out."""
+        """The data that the policy is optimised on: all that is attached, less what is held out."""
         if self._training_data is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         return self._training_data
-
-    @property
-    def transitions(self) -> TransitionDataset:
-        """What the Bellman equation is made of: :attr:`training_data`, in transitions of ``chosen_n_steps`` steps each."""
-        if self._transitions is None:
-            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
-        return self._transitions
 
     def report(
         self,

@@ -18,7 +18,7 @@ from sb3_nopg.report_bounds import bias_bounds
 from sb3_nopg.report_limits import check_names, find_exits, make_limits
 from sb3_nopg.report_portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
 from sb3_nopg.report_returns import check_held_out, find_returns
-from sb3_nopg.report_summary import Bandwidth, DataSummary, ReportSummary, Start
+from sb3_nopg.report_summary import Bandwidth, DataSummary, ReportSummary
 from sb3_nopg.report_support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
 from sb3_nopg.report_trajectories import TrajectoryPicture, find_trajectories
 from sb3_nopg.report_verdict import Returns, judge
@@ -108,9 +108,6 @@ def make_report(
     bandwidths = _bandwidths(model, data, told)
     support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
     lag = find_action_lag(data)
-    if lag is not None and model.chosen_n_steps > lag.lag:
-        # Transitions are long enough for an action to show.
-        lag = None
     followed, picture = find_trajectories(model, told.names) if trajectories else (None, None)
     verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
     labels, action_labels = told.with_units()
@@ -131,13 +128,11 @@ def make_report(
         bounds=bias_bounds(model),
         data=DataSummary(
             transitions=len(data),
-            synthetic=data.n_synthetic,
             episodes=None if starts is None else len(starts),
             ends=int(data.terminals.sum()),
             held_out=None if held_out is None else len(held_out),
             fingerprint=dataset_fingerprint(data),
         ),
-        starts=tuple(Start(trial.name, float(trial.score)) for trial in model.start_trials),
         trajectories=followed,
     )
     return PolicyReport(
@@ -197,22 +192,15 @@ def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[st
             "with those."
         )
     if returns.held_out_chose:
-        notes.append("The held-out data also chose the start or the parameters: what they predict is on the high side.")
-    if model.attempts:
-        notes.append("Trajectories like these also chose among the policies of training: what they show is on the high side.")
-    if data.n_synthetic:
-        notes.append(f"{data.n_synthetic:,} of {len(data):,} transitions were made by a model of the others, not recorded.")
+        notes.append("The held-out data also chose the parameters: what they predict is on the high side.")
     if returns.interval_low is None:
         notes.append(f"There is no interval of the return ({returns.interval_source}).")
     if data.episode_starts is None:
         notes.append("The data knows no episodes: each transition counts as drawn on its own.")
     if model.n_next_state_samples == 1:
         notes.append("The next-state kernel is not used: its mean, the recorded next state, stands for it.")
-    n_steps, pessimism = model.chosen_n_steps, model.chosen_pessimism
-    if n_steps > 1:
-        notes.append(f"Predictions go by transitions of {n_steps} steps each.")
-    if pessimism > 0:
-        notes.append(f"All predictions are pessimistic ({pessimism:g}): where support is thin, they expect the worst.")
+    if model.pessimism > 0:
+        notes.append(f"All predictions are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
     return tuple(notes)
 
 

@@ -77,7 +77,7 @@ def bias_bounds(model: "NOPG") -> BiasBounds:
     """
     :param model: with its data attached
     """
-    data, bandwidths = model.transitions, model.bandwidths
+    data, bandwidths = model.training_data, model.bandwidths
     assert bandwidths is not None
     # In units of the bandwidths, so that metres and radians can be added. The theorems hold in any units.
     states, next_states = data.observations / bandwidths.state, data.next_observations / bandwidths.state
@@ -99,13 +99,13 @@ def bias_bounds(model: "NOPG") -> BiasBounds:
         np.ones(n_states),
         np.ones(n_actions),
         width,
-        model.transition_gamma,
+        model.gamma,
         lipschitz_transition=transition,
     )
     return BiasBounds(
         reward_bound if math.isfinite(reward_bound) else None,
         value_bound if math.isfinite(value_bound) else None,
-        value_range(data.rewards, data.terminals, model.transition_gamma),
+        value_range(data.rewards, data.terminals, model.gamma),
         reward,
         value,
         transition,

@@ -151,7 +151,6 @@ def draw_returns(figure: FigureBase, returns: Returns) -> None:
     bars = [
         ("recorded episodes", returns.behaviour, _DATA),
         ("held-out data", returns.held_out, _POLICY),
-        ("recorded part of the data", returns.recorded, _POLICY),
         (own, returns.plain, "#e8a487"),
     ]
     shown = [(name, value, color) for name, value, color in bars if value is not None]
@@ -159,8 +158,7 @@ def draw_returns(figure: FigureBase, returns: Returns) -> None:
     axes.barh(range(len(shown)), values, color=colors)
     axes.set_yticks(range(len(shown)), names)
     if returns.interval_low is not None and returns.interval_high is not None:
-        # Held-out data and a recorded part are never both there.
-        row = next(names.index(name) for name in ("held-out data", "recorded part of the data", own) if name in names)
+        row = names.index("held-out data" if "held-out data" in names else own)
         axes.plot([returns.interval_low, returns.interval_high], [row, row], color="black", linewidth=2.5, marker="|")
     axes.axvline(0.0, color="black", linewidth=0.6)
     axes.set_xlabel("discounted return")

@@ -82,7 +82,7 @@ class LimitFinding:
         if not self.ever_left:
             step = "begins inside" if self.behaviour_probability is None else "leaves"
             # A probability all the same.
-            cause = " What is predicted comes of starts outside, of synthetic steps, or of pessimism where support is thin."
+            cause = " What is predicted comes of starts outside, or of pessimism where support is thin."
             return (
                 f"No recorded step {step} it: nothing is known of how it is left, whatever the policy."
                 f"{'' if self.worst == 0.0 else cause}"
@@ -141,17 +141,15 @@ def find_exits(
 def _find_exit(model: "NOPG", limit: Limit, data: TransitionDataset, held_out: TransitionDataset | None) -> LimitFinding:
     probability = model.exit_probability(limit)
     checked = None if held_out is None else model.exit_probability(limit, held_out)
-    real = data.real
-    inside = limit(real.observations)
-    leaves = inside & ~limit(real.next_observations)
+    inside = limit(data.observations)
+    leaves = inside & ~limit(data.next_observations)
     behaviour = None
     if inside.any():
         # A rate, because recorded episodes are cut short where runs would go on.
         risk = leaves.sum() / inside.sum()
         behaviour = float(risk / (1.0 - model.gamma + model.gamma * risk))
-    worst, gamma = max(probability, checked or 0.0), model.transition_gamma
-    risk_a_transition = worst * (1.0 - gamma) / (1.0 - gamma * worst)
-    risk_a_step = 1.0 - (1.0 - risk_a_transition) ** (1.0 / model.chosen_n_steps)
+    worst, gamma = max(probability, checked or 0.0), model.gamma
+    risk_a_step = worst * (1.0 - gamma) / (1.0 - gamma * worst)
     return LimitFinding(
         limit.formula,
         probability,

@@ -59,10 +59,8 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
     lines = [("predicted return", f"{returns.plain:.5g}, discounted by {summary.gamma:g} a step")]
     if not returns.learned_from:
         lines.insert(0, ("judged by", "other data than the model learned from"))
-    if returns.recorded is not None:
-        lines.append(("predicted by the recorded part of the data", f"{returns.recorded:.5g}"))
     if returns.held_out is not None:
-        chose = ", also used to choose the start or the parameters" if returns.held_out_chose else ""
+        chose = ", also used to choose the parameters" if returns.held_out_chose else ""
         lines.append(("predicted by held-out data", f"{returns.held_out:.5g} ({returns.held_out_source}{chose})"))
     if returns.interval_low is not None and returns.interval_high is not None:
         text = f"{returns.interval_low:.5g} to {returns.interval_high:.5g}, by {returns.interval_source}"
@@ -211,8 +209,6 @@ def _data(summary: ReportSummary) -> str:
     rows = [
         ("what the model learned from", "these data" if summary.returns.learned_from else "other data, not these"),
         ("transitions", f"{data.transitions:,}"),
-        ("recorded", f"{data.transitions - data.synthetic:,}"),
-        ("synthetic", f"{data.synthetic:,}"),
         ("episodes", "not recorded" if data.episodes is None else f"{data.episodes:,}"),
         ("ends of the task", f"{data.ends:,}"),
         ("held out beside these", "none" if data.held_out is None else f"{data.held_out:,}"),
@@ -226,13 +222,7 @@ def _learning(summary: ReportSummary) -> str:
         ("algorithm", f"{summary.algorithm}, {summary.n_updates} updates"),
         ("digest of the policy", summary.policy_digest),
     ]
-    text = _table(rows)
-    if not summary.starts:
-        return f"{text}<p>There was one start only, the network's own.</p>\n"
-    trials = (
-        (start.name, f"{start.score:.4g}", "chosen" if not number else "") for number, start in enumerate(summary.starts)
-    )
-    return text + _table(trials, ("start", "return after the trial", ""))
+    return _table(rows)
 
 
 def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:

@@ -30,12 +30,6 @@ def check_held_out(held_out: TransitionDataset, data: TransitionDataset) -> None
     :param data: that it learned from
     :raises InputError: where they would only confirm what the policy learned
     """
-    if held_out.n_synthetic:
-        raise InputError(
-            "held_out",
-            f"a model made {held_out.n_synthetic:,} of its {len(held_out):,} transitions",
-            "Give recorded ones only: dataset.real",
-        )
     shared = shared_rows(held_out, data)
     if shared > _SHARED * len(held_out):
         raise InputError(
@@ -53,10 +47,10 @@ def find_returns(model: "NOPG", held_out: TransitionDataset | None, source: str,
     :param learned_from: whether the attached data are what the policy was optimised on
     """
     data = model.training_data
-    checked = data.real if held_out is None else held_out
+    checked = data if held_out is None else held_out
     n_resamples = _N_RESAMPLES if len(checked) <= _LARGE else _N_RESAMPLES_LARGE
-    about = _checked_by(data, held_out, learned_from=learned_from)
-    low, high, recorded = None, None, None
+    about = _checked_by(held_out, learned_from=learned_from)
+    low, high = None, None
     try:
         interval = model.return_interval(_LEVEL, n_resamples, None if checked is data else checked)
         low, high = interval.low, interval.high
@@ -65,13 +59,10 @@ def find_returns(model: "NOPG", held_out: TransitionDataset | None, source: str,
         if error.field != "dataset":
             raise
         about = f"none: {str(error).partition(': ')[2].partition('. ')[0]}"
-    if held_out is None and data.n_synthetic:
-        recorded = model.estimated_return(checked)
     value_spread, policy_spread = _spreads(model)
     return Returns(
         plain=model.estimated_return(),
         learned_from=learned_from,
-        recorded=recorded,
         held_out=None if held_out is None else model.estimated_return(held_out),
         held_out_source="" if held_out is None else source,
         held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
@@ -79,24 +70,22 @@ def find_returns(model: "NOPG", held_out: TransitionDataset | None, source: str,
         interval_high=high,
         interval_level=_LEVEL,
         interval_source=about,
-        behaviour=_behaviour_return(data.real, float(model.gamma)),
+        behaviour=_behaviour_return(data, float(model.gamma)),
         value_range=value_range(data.rewards, data.terminals, float(model.gamma)),
         value_spread=value_spread,
         policy_spread=policy_spread,
     )
 
 
-def _checked_by(data: TransitionDataset, held_out: TransitionDataset | None, *, learned_from: bool) -> str:
+def _checked_by(held_out: TransitionDataset | None, *, learned_from: bool) -> str:
     if held_out is not None:
         return "the held-out data"
-    if data.n_synthetic:
-        return "the recorded part of the data"
     return "the data that it learned from" if learned_from else "these data, which it did not learn from"
 
 
 def _has_chosen(model: "NOPG", held_out: TransitionDataset) -> bool:
-    """Whether training looked at these data to choose a start or the parameters to keep."""
-    if model.held_out_data is None or not (model.keep == "best_heldout" or model.start_trials):
+    """Whether training looked at these data to choose the parameters to keep."""
+    if model.held_out_data is None or model.keep != "best_heldout":
         return False
     return shared_rows(held_out, model.held_out_data) > 0
 

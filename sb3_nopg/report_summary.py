@@ -24,7 +24,6 @@ FORMAT_VERSION = 1
 class DataSummary:
     """
     :param transitions: that predictions are made from, see ``Returns.learned_from``
-    :param synthetic: of these, made by a model and never recorded
     :param episodes: recorded; None where the data knows none
     :param ends: transitions with which the task ended
     :param held_out: transitions that were held out; None without any
@@ -32,7 +31,6 @@ class DataSummary:
     """
 
     transitions: int
-    synthetic: int
     episodes: int | None
     ends: int
     held_out: int | None
@@ -57,17 +55,6 @@ class Bandwidth:
 
 
 @dataclass(frozen=True)
-class Start:
-    """
-    :param name: of a start that training tried
-    :param score: that it came to
-    """
-
-    name: str
-    score: float
-
-
-@dataclass(frozen=True)
 class ReportSummary:
     """
     :param verdict: ``"go"``, ``"care"`` or ``"no"``
@@ -84,7 +71,6 @@ class ReportSummary:
     :param bandwidths: of the kernels
     :param bounds: on the systematic error
     :param data: that all this rests on
-    :param starts: that training tried, the chosen one first; empty where there was but one
     :param trajectories: predicted step by step; None where they were not asked for or the data are too few
     :param format_version: of the file
     """
@@ -103,7 +89,6 @@ class ReportSummary:
     bandwidths: tuple[Bandwidth, ...]
     bounds: BiasBounds
     data: DataSummary
-    starts: tuple[Start, ...]
     trajectories: TrajectoryFigures | None = None
     format_version: int = FORMAT_VERSION
 

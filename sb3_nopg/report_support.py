@@ -117,7 +117,7 @@ def predicted_visitation(model: "NOPG") -> np.ndarray:
     :param model: with its data attached
     :return: (n,)
     """
-    if model.chosen_pessimism == 0.0:
+    if model.pessimism == 0.0:
         return model.visitation
     neutral = neutral_problem(model)
     with th.no_grad():
@@ -147,9 +147,9 @@ def visits_of(model: "NOPG", visitation: np.ndarray) -> Visits:
     :param model: with its data attached
     :param visitation: predicted, (n,)
     """
-    data, starts = model.transitions, _start_states(model)
+    data, starts = model.training_data, _start_states(model)
     states = np.concatenate([data.next_observations, starts]).astype(np.float64)
-    weights = _query_weights(visitation, data.terminals, len(starts), model.transition_gamma)
+    weights = _query_weights(visitation, data.terminals, len(starts), model.gamma)
     # Where the task has ended, the policy is nowhere.
     rows = np.flatnonzero(weights > 0)
     if len(rows) > _N_STATES:
@@ -216,7 +216,7 @@ def _query_weights(visitation: np.ndarray, terminals: np.ndarray, n_starts: int,
 def _truncation(model: "NOPG", visitation: np.ndarray) -> float:
     """Mean over the policy's time of the share of weights that may be missing, see ``Support.truncation_error``."""
     problem = model.prepared_problem()
-    weights = _query_weights(visitation, model.transitions.terminals, problem.n_initial_states, model.transition_gamma)
+    weights = _query_weights(visitation, model.training_data.terminals, problem.n_initial_states, model.gamma)
     n = len(visitation)
     after = problem.from_data_order(th.as_tensor(weights[:n]).to(problem.rewards.device)).cpu().numpy()
     repeated = np.concatenate([np.repeat(after / problem.n_next_state_samples, problem.n_next_state_samples), weights[n:]])

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sb3_nopg.choices import has_bad_ends
 from sb3_nopg.errors import InputError
-from sb3_nopg.prospects import Prospects, TrajectoryJudge
+from sb3_nopg.prospects import Prospects, TrajectoryJudge, has_bad_ends
 from sb3_nopg.rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def find_trajectories(
     )
     # Of many dimensions, those that trajectories end by, then the first ones.
     shown = np.sort(np.argsort(-prospects.ends_by, kind="stable")[:_MOST_SHOWN])
-    states = np.concatenate([data.real.observations, data.real.next_observations])
+    states = np.concatenate([data.observations, data.next_observations])
     return figures, TrajectoryPicture(rollouts, states.min(axis=0), states.max(axis=0), tuple(int(i) for i in shown))
 
 

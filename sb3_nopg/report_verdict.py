@@ -54,10 +54,9 @@ class Returns:
 
     :param plain: by the data that are attached, as a rule those that the policy was optimised on
     :param learned_from: whether they are; if not, they check the policy as held-out data do
-    :param recorded: by the recorded part of these data alone; None where that is all, or where held-out data check them
     :param held_out: by data that it was not optimised on; None without any
     :param held_out_source: where those come from
-    :param held_out_chose: whether training also chose a start or the parameters by them
+    :param held_out_chose: whether training also chose the parameters by them
     :param interval_low: lower end of the bootstrap interval; None if there is none
     :param interval_high: upper end
     :param interval_level: share of the resamples between
@@ -71,7 +70,6 @@ class Returns:
 
     plain: float
     learned_from: bool
-    recorded: float | None
     held_out: float | None
     held_out_source: str
     held_out_chose: bool
@@ -97,7 +95,7 @@ class Returns:
     @property
     def known(self) -> bool:
         """Whether all predictions are numbers."""
-        found = (self.plain, self.held_out, self.recorded, self.interval_low, self.interval_high, self.value_spread)
+        found = (self.plain, self.held_out, self.interval_low, self.interval_high, self.value_spread)
         return all(number is None or math.isfinite(number) for number in found)
 
 
@@ -160,12 +158,6 @@ def _about_returns(returns: Returns) -> Iterator[Objection]:
             CARE,
             f"The predicted return depends on which episodes happened to be recorded: it lies between {low:.4g} and "
             f"{high:.4g}. Record more of them.",
-        )
-    if returns.recorded is not None and not low <= returns.plain <= high:
-        yield Objection(
-            CARE,
-            f"The synthetic transitions change the prediction: {returns.plain:.4g} with them lies outside of {low:.4g} to "
-            f"{high:.4g}, the interval by what was recorded.",
         )
 
 

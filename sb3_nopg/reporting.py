@@ -3,15 +3,12 @@
 import logging
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
 import torch as th
 from stable_baselines3.common.logger import Logger
 
-from sb3_nopg.attempts import Attempt
 from sb3_nopg.bellman import BellmanSolution
 from sb3_nopg.problem import BellmanProblem
-from sb3_nopg.starts import StartTrial
 
 _logger = logging.getLogger(__name__)
 _STAGES = ("policy", "weights", "solve", "gradient", "step")
@@ -36,36 +33,6 @@ def record_update(
         logger.record(f"solver/{name}_iterations", solve.n_iterations)
     for stage, (start, end) in zip(_STAGES, pairwise(clock), strict=True):
         logger.record(f"time/{stage}_seconds", end - start)
-
-
-def record_start(logger: Logger, trials: tuple[StartTrial, ...]) -> None:
-    """
-    :param logger: SB3's
-    :param trials: of all starts, the chosen one first
-    """
-    _logger.info("Start from %s: %s", trials[0].name, ", ".join(f"{trial.name} {trial.score:.4g}" for trial in trials))
-    logger.record("start/chosen", trials[0].name, exclude="tensorboard")
-    logger.record("start/score", trials[0].score)
-    logger.record("start/seconds", sum(trial.seconds for trial in trials))
-
-
-def record_attempts(logger: Logger, pending: dict[str, Any], attempts: tuple[Attempt, ...], estimated_return: float) -> None:
-    """
-    :param logger: SB3's
-    :param pending: what was still to be written before the attempts: theirs takes no one's place
-    :param attempts: the one that is kept first
-    :param estimated_return: of the policy that is kept
-    """
-    logger.name_to_value.clear()
-    logger.name_to_value.update(pending)
-    logger.record("train/estimated_return", estimated_return)
-    if len(attempts) > 1:
-        told = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in attempts)
-        _logger.info("Of the predicted trajectories last, by attempt, the one that is kept first: %s", told)
-    logger.record("attempts/lasting", attempts[0].lasting)
-    logger.record("attempts/score", attempts[0].score)
-    logger.record("attempts/n_updates", attempts[0].n_updates)
-    logger.record("attempts/seconds", sum(attempt.seconds for attempt in attempts))
 
 
 def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
@@ -96,11 +63,6 @@ def announce_thin_support(problem: BellmanProblem, actions: th.Tensor) -> None:
     :param problem: the equation
     :param actions: the policy's at the queries, (m, a, d_a)
     """
-    if problem.lost_starts:
-        _logger.warning(
-            "Nothing was recorded near where the task starts: what followed the nearest recorded states is taken for what "
-            "will follow there. Record episodes that start there, or give initial_states that the data knows."
-        )
     effective = _median_effective_samples(problem, actions)
     if effective < _FEW_SAMPLES:
         _logger.warning(

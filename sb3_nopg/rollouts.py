@@ -96,31 +96,30 @@ class Rollouts:
 
 class TrajectoryModel:
     """
-    :param dataset: single transitions; only recorded ones are used
+    :param dataset: single transitions
     :param like: a model whose choices to take over; None to make them by this data
     :raises InputError: where there are too few transitions, or nothing changes
     """
 
     def __init__(self, dataset: TransitionDataset, like: "TrajectoryModel | None" = None):
-        real = dataset.real
         self.n_earlier_actions: int = _n_earlier_actions(dataset) if like is None else like.n_earlier_actions
-        labels = episode_labels(real)
-        rows = np.arange(len(real))
+        labels = episode_labels(dataset)
+        rows = np.arange(len(dataset))
         if self.n_earlier_actions:
             assert labels is not None
-            rows = rows_with_a_past(real, labels, self.n_earlier_actions)
-        n_inputs = real.observation_dim + real.action_dim * (1 + self.n_earlier_actions)
+            rows = rows_with_a_past(dataset, labels, self.n_earlier_actions)
+        n_inputs = dataset.observation_dim + dataset.action_dim * (1 + self.n_earlier_actions)
         if len(rows) <= 2 * (n_inputs + 1) + _N_FOLDS:
             raise InputError("dataset", f"{len(rows)} transitions for {n_inputs} inputs", "Trajectories need more of them")
-        actions = real.actions.astype(np.float64)
+        actions = dataset.actions.astype(np.float64)
         # The last action first, then the one before it, …
         past = np.concatenate([actions[rows - steps_ago] for steps_ago in range(self.n_earlier_actions + 1)], axis=1)
         transitions = Transitions(
-            real.observations[rows].astype(np.float64),
+            dataset.observations[rows].astype(np.float64),
             past,
-            real.rewards[rows].astype(np.float64),
-            real.next_observations[rows].astype(np.float64),
-            real.terminals[rows],
+            dataset.rewards[rows].astype(np.float64),
+            dataset.next_observations[rows].astype(np.float64),
+            dataset.terminals[rows],
         )
         groups = rows if labels is None else labels[rows]
         chosen = _choose_bandwidth(transitions, groups) if like is None else (like.bandwidth, like.error)
@@ -128,7 +127,7 @@ class TrajectoryModel:
         self.bandwidth: float = chosen[0]
         #: share of the changes' variance that it leaves unexplained where it has not seen them
         self.error: float = chosen[1]
-        self._model = LocalModel(transitions, _settings(self.bandwidth), real.observation_space)
+        self._model = LocalModel(transitions, _settings(self.bandwidth), dataset.observation_space)
         self._usual_action = np.tile(actions.mean(axis=0), (self.n_earlier_actions, 1))
         states = np.concatenate([transitions.states, transitions.next_states])
         margin = _MARGIN * (states.max(axis=0) - states.min(axis=0))

@@ -1,11 +1,11 @@
 """
-The loop around the policy updates: where to start, what to log and whom to call after each, when to stop, and which of the
-policies that were passed to keep. The update itself is :meth:`sb3_nopg.NOPG.train`.
+The loop around the policy updates: what to log and whom to call after each, when to stop, and which of the policies that were
+passed to keep. The update itself is :meth:`sb3_nopg.NOPG.train`.
 """
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch as th
@@ -13,19 +13,12 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 
 from sb3_nopg.attached_data import LearnsFromData
-from sb3_nopg.attempts import Attempt, make_attempts
-from sb3_nopg.callbacks import UpdateProgressBar, shown_progress
-from sb3_nopg.choices import has_bad_ends
+from sb3_nopg.callbacks import UpdateProgressBar
 from sb3_nopg.distributed import AgreedCallback
 from sb3_nopg.errors import InputError
-from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar, Waypoints, is_waypoint, parameters_of
+from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar
 from sb3_nopg.offline_env import offline_vec_env
-from sb3_nopg.reporting import record_attempts, record_start, record_support
-from sb3_nopg.starts import StartTrial, choose_start
-
-if TYPE_CHECKING:
-    from sb3_nopg.dataset import TransitionDataset
-    from sb3_nopg.nopg import NOPG
+from sb3_nopg.reporting import record_support
 
 SelfTrainingLoop = TypeVar("SelfTrainingLoop", bound="TrainingLoop")
 
@@ -34,13 +27,9 @@ class TrainingLoop(LearnsFromData):
     """A part of :class:`sb3_nopg.NOPG`, in a file of its own."""
 
     if TYPE_CHECKING:
-        attempts: tuple[Attempt, ...]
         final_std_scale: float | None
         patience: int | None
-        start_trials: tuple[StartTrial, ...]
 
-        @property
-        def training_data(self) -> TransitionDataset: ...
         def estimated_return(self) -> float: ...
         def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None: ...
 
@@ -80,8 +69,6 @@ class TrainingLoop(LearnsFromData):
         :return: the model
         """
         self.prepared_problem()
-        if reset_num_timesteps:
-            self._waypoints = None
         if self.keep == "best_heldout" and self.held_out_data is None:
             # A model's file does not hold the data that it was checked on.
             raise InputError(
@@ -94,30 +81,19 @@ class TrainingLoop(LearnsFromData):
         new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
-        if self._n_updates == 0 and self.num_timesteps < total_timesteps:
-            self._waypoints = Waypoints(parameters_of(self.policy))
-            self._choose_start()
-            self._pass_by(self._waypoints, total_timesteps)
         best = self._best = self._best_at_the_start()
-        wanted = True
         while self.num_timesteps < total_timesteps:
             self._make_update(total_timesteps)
             callback.update_locals(locals())
             # Before the callbacks, so that a checkpoint knows of it.
-            self._pass_by(self._waypoints, total_timesteps)
             gives_up = self._gives_up(best, last=self.num_timesteps >= total_timesteps)
-            wanted = callback.on_step()
-            if not wanted or gives_up:
+            if not callback.on_step() or gives_up:
                 break
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
-        ended_after = best.restore(self.policy, self.num_timesteps)
+        best.restore(self.policy)
         # The last update may have been the one too many.
         self._policy_actions(self.prepared_problem())
-        waypoints, self._waypoints = self._waypoints, None
-        if waypoints is not None and wanted:
-            waypoints.ended_after = ended_after
-            self._look_ahead(waypoints, total_timesteps, bool(log_interval), progress_bar)
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
@@ -137,51 +113,6 @@ class TrainingLoop(LearnsFromData):
             self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
         self.train()
         self.num_timesteps += 1
-
-    def _pass_by(self, waypoints: Waypoints | None, total_timesteps: int) -> None:
-        if waypoints is None or self.keep != "lasting" or self.processes.several:
-            return
-        if is_waypoint(self.num_timesteps, total_timesteps) and has_bad_ends(self.training_data.real, self.gamma):
-            waypoints.passed.append((self.num_timesteps, parameters_of(self.policy)))
-
-    def _look_ahead(self, waypoints: Waypoints, total_timesteps: int, logs: bool, progress_bar: bool) -> None:
-        """
-        Choose by predicted trajectories, and train anew where the policy is predicted to fail. What it costs goes to the log,
-        not to the count of updates.
-        """
-        n_updates, pending = self.num_timesteps, dict(self.logger.name_to_value)
-
-        def climb() -> Waypoints:
-            self.num_timesteps, again = 0, Waypoints(waypoints.untrained)
-            self.begin_again()
-            self._choose_start()
-            self._pass_by(again, total_timesteps)
-            best = self._best_at_the_start()
-            for _ in shown_progress(total_timesteps, progress_bar and self.processes.is_main):
-                self._make_update(total_timesteps)
-                self._pass_by(again, total_timesteps)
-                if self._gives_up(best, last=self.num_timesteps >= total_timesteps):
-                    break
-            again.ended_after = best.restore(self.policy, self.num_timesteps)
-            self._policy_actions(self.prepared_problem())
-            return again
-
-        try:
-            self.attempts = make_attempts(cast("NOPG", self), waypoints, climb)
-        finally:
-            self.num_timesteps = n_updates
-        if self.attempts:
-            # What is remembered of another policy must not come back in the midst of this one's training.
-            self._best = None
-            record_attempts(self.logger, pending, self.attempts, self.estimated_return())
-            if logs:
-                self.dump_logs()
-
-    def _choose_start(self) -> None:
-        """Try several starts, if the settings ask for them. What they cost goes to the log, not to the count of updates."""
-        self.start_trials = choose_start(cast("NOPG", self), self.score)
-        if self.start_trials:
-            record_start(self.logger, self.start_trials)
 
     def score(self) -> float:
         """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""

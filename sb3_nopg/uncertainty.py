@@ -46,18 +46,6 @@ class Units:
     of_transitions: np.ndarray
     of_starts: np.ndarray | None
 
-    def of_rows(self, rows: np.ndarray) -> "Units":
-        """
-        Of some of the transitions only.
-
-        :param rows: their numbers, (m,)
-        :raises InputError: where they belong to a single unit
-        """
-        kept = self.of_transitions[rows]
-        if len(np.unique(kept)) < 2:
-            raise InputError("dataset", _SINGLE_EPISODE, "Give data of several episodes for an interval")
-        return Units(kept, self.of_starts)
-
     @property
     def count(self) -> int:
         largest = self.of_transitions.max() if self.of_starts is None else max(self.of_transitions.max(), self.of_starts.max())
@@ -69,10 +57,8 @@ def units_of(data: TransitionDataset, n_drawn_starts: int | None, starts_are_its
     :param data: the transitions
     :param n_drawn_starts: number of start states, where they are those of recorded episodes; None where they are not
     :param starts_are_its_own: whether those episodes are the data's own
-    :raises InputError: where the data is a single episode, which says nothing about how episodes differ, or in part synthetic
+    :raises InputError: where the data is a single episode, which says nothing about how episodes differ
     """
-    if data.synthetic is not None and data.synthetic.any():
-        raise InputError("dataset", "synthetic transitions were never drawn", "Give recorded ones only: dataset.real")
     starts = data.episode_starts
     if starts is None:
         of_transitions = np.arange(len(data))

@@ -35,7 +35,6 @@ def build(data: TransitionDataset, **arguments: Any) -> NOPG:
         "device": "cpu",
         "weights": "local_constant",
         "pessimism": 0.0,
-        "value_iteration_start": False,
     }
     return NOPG("MlpPolicy", None, dataset=data, **{**given, **arguments})
 

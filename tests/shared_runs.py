@@ -35,7 +35,7 @@ STRICT: dict[str, Any] = {"solver_tolerance": 1e-12, "gamma": 0.8}
 CASES: dict[str, dict[str, Any]] = {
     "default": {"variant": "D"},
     "stochastic": {"variant": "S", "n_action_samples": 3, "resample_interval": 2, **STRICT},
-    "pessimistic": {"variant": "D", "pessimism": 0.3, "held_out": 0.3, "patience": 50, "n_restarts": 1, **STRICT},
+    "pessimistic": {"variant": "D", "pessimism": 0.3, "held_out": 0.3, "patience": 50, **STRICT},
     "next-states": {"variant": "D", "n_next_state_samples": 3, "resample_interval": 3, **STRICT},
     "dense": {"variant": "D", "n_neighbors": None, "weights": "local_linear", **STRICT},
     "fixed-count": {"variant": "D", "n_neighbors": 20, "truncation_tolerance": 0.5, **STRICT},

@@ -73,8 +73,6 @@ def test_data_that_cannot_tell_say_nothing():
     assert find_action_lag(dataclasses.replace(data, episode_ids=None)) is None
     assert find_action_lag(delayed(1, n_episodes=4)) is None
     assert find_action_lag(delayed(1, n_episodes=20, n_steps=3)) is None
-    synthetic = dataclasses.replace(data, synthetic=np.ones(len(data), dtype=bool))
-    assert find_action_lag(synthetic) is None
     still = np.zeros_like(data.observations)
     assert find_action_lag(dataclasses.replace(data, observations=still, next_observations=still)) is None
     # Every second step: no action is known to have come right before another.

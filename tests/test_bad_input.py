@@ -42,7 +42,7 @@ def make_model(env="Pendulum-v1", policy="MlpPolicy", **arguments):
     return NOPG(
         policy,
         env,
-        **{"dataset": make_dataset(), "device": "cpu", "seed": 0, **BANDWIDTHS, "value_iteration_start": False, **arguments},
+        **{"dataset": make_dataset(), "device": "cpu", "seed": 0, **BANDWIDTHS, **arguments},
     )
 
 

@@ -20,7 +20,6 @@ BANDWIDTHS = {
     "state_bandwidth": 0.5,
     "action_bandwidth": 0.5,
     "next_state_bandwidth": 0.5,
-    "value_iteration_start": False,
 }
 
 # That a wrapped buffer may begin in mid-episode is told to the user, and tested in test_training.py.

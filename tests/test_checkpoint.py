@@ -93,7 +93,7 @@ def halving(progress_remaining: float) -> float:
         {"variant": "D", "precision": "float32", "n_neighbors": 20},
         {"variant": "S", "n_action_samples": 3, "learning_rate": halving, "final_std_scale": 0.1, "resample_interval": 4},
         {"variant": "S", "n_action_samples": 3, "n_next_state_samples": 2, "resample_interval": 6, "seed": None},
-        {"variant": "D", "n_restarts": 2, "pessimism": 0.1, "held_out": pushed_point(30, seed=5), "keep": "best_heldout"},
+        {"variant": "D", "pessimism": 0.1, "held_out": pushed_point(30, seed=5), "keep": "best_heldout"},
     ],
     ids=["D", "D-next-states", "D-float32", "S-schedules", "S-no-seed", "D-held-out"],
 )
@@ -286,7 +286,7 @@ def test_damaged_files_are_told(tmp_path):
         NOPG.resume(tmp_path / "nothing.ckpt", pushed_point())
     path.write_bytes(whole)
     _rewrite(path, format=1)
-    with pytest.raises(InputError, match="format 1, not 4"):
+    with pytest.raises(InputError, match="format 1, not 5"):
         NOPG.resume(path, pushed_point())
 
 

@@ -128,7 +128,7 @@ def test_train_hands_its_options_over(data_file, tmp_path):
         *("--action-bandwidth", "silverman", "--next-state-bandwidth", "0.1", "--state-bandwidth-factor", "2"),
         *("--action-bandwidth-factor", "1.5", "--next-state-bandwidth-factor", "0.5", "--n-action-samples", 3),
         *("--n-next-state-samples", 2, "--n-neighbors", "all", "--device", "cpu", "--weights", "local_linear"),
-        *("--pessimism", "0.2", "--n-steps", "1"),
+        *("--pessimism", "0.2"),
     )
     model = NOPGS.load(tmp_path / "m.zip")
     assert type(model.policy).__name__ == "GaussianLinearPolicy"
@@ -137,12 +137,11 @@ def test_train_hands_its_options_over(data_file, tmp_path):
     assert (model.state_bandwidth_factor, model.action_bandwidth_factor, model.next_state_bandwidth_factor) == (2, 1.5, 0.5)
     assert (model.n_action_samples, model.n_next_state_samples, model.n_neighbors) == (3, 2, None)
     assert (model.learning_rate, model.weights) == (0.005, "local_linear")
-    assert (model.pessimism, model.n_steps) == (0.2, 1)
+    assert model.pessimism == 0.2
 
 
-@pytest.mark.parametrize(("option", "text"), [("--pessimism", "much"), ("--n-steps", "1.5"), ("--n-steps", "many")])
-def test_what_is_neither_a_number_nor_auto_is_refused(data_file, tmp_path, option, text):
-    assert option in refused("train", data_file, "-o", tmp_path / "m.zip", option, text)
+def test_pessimism_below_zero_is_refused(data_file, tmp_path):
+    assert "pessimism" in refused("train", data_file, "-o", tmp_path / "m.zip", "--pessimism", "-1")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("auto", "auto"), ("all", None), ("12", 12)])
@@ -446,12 +445,9 @@ def test_train_has_the_library_s_defaults():
     assert {
         "weights",
         "pessimism",
-        "value_iteration_start",
         "held_out",
         "keep",
         "patience",
-        "n_restarts",
-        "n_attempts",
     } <= shared
     for name in shared:
         default = own[name].default

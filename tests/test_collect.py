@@ -9,7 +9,7 @@ from gymnasium import spaces
 from scipy import stats
 
 from nopg_envs import collect
-from nopg_envs.behaviours import gaussian_mixture, uniform
+from nopg_envs.behaviours import gaussian_mixture, held, uniform
 from nopg_envs.cartpole import QuanserCartPoleSwingUpEnv
 from nopg_envs.collect import grid, rollouts
 from nopg_envs.lqr import LQREnv
@@ -181,7 +181,7 @@ def test_sampler_as_a_start_draws_for_each_episode():
 
 
 @pytest.mark.parametrize("start", [None, lambda rng: rng.normal(size=2)])
-@pytest.mark.parametrize("policy", ["uniform", "gaussian_mixture"])
+@pytest.mark.parametrize("policy", ["uniform", "gaussian_mixture", "held"])
 def test_same_seed_same_data(policy: str, start):
     def collect(seed: int | None, env: gym.Env | None = None) -> dict[str, np.ndarray]:
         env = env or LQREnv(start_covariance=np.eye(2), noise_covariance=np.eye(2))
@@ -229,6 +229,28 @@ def test_mixture_is_the_one_documented():
         for x in (-0.99, -0.75, -0.4, 0.0, 0.4, 0.75, 0.99):
             assert np.mean(column <= x) == pytest.approx(distribution(np.array(x)), abs=0.03)
         assert np.mean(np.abs(column) == 1.0) == pytest.approx(0.106, abs=0.02)
+
+
+def test_held_actions_are_uniform_and_last():
+    space = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
+    act = held(space, np.random.default_rng(0))
+    actions = np.array([act(np.zeros(3)) for _ in range(20_000)])
+    changes = np.flatnonzero((np.diff(actions, axis=0) != 0).any(axis=1)) + 1
+    lengths, levels = np.diff(changes), (actions[changes] - [0.0, 5.0]) / [2.0, 5.0]
+    # All dimensions change together, after 2 to 19 steps, each number equally often.
+    assert (np.diff(actions, axis=0)[changes - 1] != 0).all()
+    assert set(lengths) == set(range(2, 20))
+    assert stats.chisquare(np.bincount(lengths)[2:]).pvalue > 1e-3
+    for column in levels.T:
+        assert stats.kstest(column, stats.uniform(-1, 2).cdf).pvalue > 1e-3
+
+
+def test_held_actions_are_nobody_elses_memory():
+    act = held(spaces.Box(-1.0, 1.0, (1,)), np.random.default_rng(0))
+    first = act(np.zeros(1))
+    before = first.copy()
+    first[:] = 7.0
+    np.testing.assert_array_equal(act(np.zeros(1)), before)
 
 
 # --- Grid ----------------------------------------------------------------------------------------------------------------

@@ -545,3 +545,50 @@ def test_description_in_a_csv_is_json_on_one_line(tmp_path):
     first, second, *_ = full_dataset().save(tmp_path / "d.csv").read_text().splitlines()
     assert json.loads(first.removeprefix("# sb3-nopg "))["dtypes"]["rewards"] == "float64"
     assert second.startswith("obs_0,obs_1")
+
+
+# --- files of older versions, which also said of each transition whether a model made it
+
+
+def with_column(path, synthetic):
+    """The file as an older version would have written it."""
+    if path.suffix == ".npz":
+        np.savez(path, **{**np.load(path), "synthetic": synthetic})
+    elif path.suffix == ".h5":
+        with h5py.File(path, "a") as file:
+            file.create_dataset("synthetic", data=synthetic)
+    elif path.suffix == ".csv":
+        description, header, *rows = path.read_text().splitlines()
+        added = [f"{row},{int(flag)}" for row, flag in zip(rows, synthetic, strict=True)]
+        path.write_text("\n".join([description, f"{header},synthetic", *added]) + "\n")
+    else:
+        table = pyarrow.parquet.read_table(path)
+        pyarrow.parquet.write_table(table.append_column("synthetic", pyarrow.array(synthetic)), path)
+
+
+@pytest.mark.parametrize("name", ["data.npz", "data.h5", "data.csv", "data.parquet"])
+def test_an_older_file_is_read_where_all_was_recorded(tmp_path, name):
+    dataset = full_dataset()
+    path = dataset.save(tmp_path / name)
+    with_column(path, np.zeros(len(dataset), dtype=bool))
+    assert_same_bits(dataset, TransitionDataset.load(path))
+    path = dataset.save(tmp_path / f"made-{name}")
+    with_column(path, np.arange(len(dataset)) < 3)
+    with pytest.raises(InputError, match="a model made 3 of its transitions"):
+        TransitionDataset.load(path)
+
+
+def test_an_older_replay_buffer_is_read_where_all_was_recorded(tmp_path, monkeypatch):
+    dataset, path = full_dataset(), tmp_path / "data.pkl"
+    reduce = TransitionDataset.__reduce__
+    for synthetic, made in ((None, False), (np.zeros(len(dataset), dtype=bool), False), (np.arange(len(dataset)) < 3, True)):
+        with monkeypatch.context() as older:
+            older.setattr(
+                TransitionDataset, "__reduce__", lambda self, last=synthetic: (reduce(self)[0], (*reduce(self)[1], last))
+            )
+            dataset.save(path)
+        if made:
+            with pytest.raises(InputError, match="a model made 3 of its transitions"):
+                TransitionDataset.load(path, trust=True)
+        else:
+            assert_same_bits(dataset, TransitionDataset.load(path, trust=True))

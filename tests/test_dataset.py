@@ -54,7 +54,7 @@ def full_dataset(n=12, dtype=np.float64, seed=0):
 
 
 def assert_same_bits(dataset, other):
-    for name in (*ARRAYS, "synthetic"):
+    for name in ARRAYS:
         expected, found = getattr(dataset, name), getattr(other, name)
         assert (expected is None) == (found is None), name
         if expected is not None:

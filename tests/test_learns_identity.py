@@ -50,7 +50,6 @@ def test_learns_to_repeat_the_observation(algorithm: type[NOPG], random_actions:
         action_bandwidth=0.1,
         n_action_samples=4,
         # What is to be seen is that the gradient learns; value iteration would know the answer before it starts.
-        value_iteration_start=False,
         seed=0,
     )
     assert mean_reward(model) < 30.0, "the untrained policy must not know the answer"
@@ -70,7 +69,6 @@ def test_learns_as_well_without_the_environment(random_actions: TransitionDatase
         learning_rate=3e-2,
         state_bandwidth=0.025,
         action_bandwidth=0.1,
-        value_iteration_start=False,
         seed=0,
     ).learn(60)
     assert mean_reward(model) >= 90.0

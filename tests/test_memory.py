@@ -33,7 +33,7 @@ def train(n, n_neighbors, **settings):
     observations, actions = rng.uniform(size=(n, 3)), rng.uniform(-1, 1, (n, 2))
     data = TransitionDataset(observations, actions, observations[:, 0], observations, np.zeros(n, dtype=bool))
     model = NOPG("MlpPolicy", None, dataset=data, initial_states=[[0.5, 0.5, 0.5]], gamma=0.9, seed=0, device="cpu",
-                 state_bandwidth=0.5, action_bandwidth=1.0, next_state_bandwidth=0.1, value_iteration_start=False,
+                 state_bandwidth=0.5, action_bandwidth=1.0, next_state_bandwidth=0.1,
                  n_neighbors=n_neighbors, **settings)
     model.learn(2, log_interval=None)
     return size_of(model, data, 1)

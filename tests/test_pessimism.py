@@ -133,27 +133,6 @@ def test_far_from_all_data_the_value_is_the_worst(local_linear, distance):
     assert not bool(derivative[:2].any())
 
 
-@pytest.mark.parametrize("local_linear", [False, True], ids=["constant", "linear"])
-def test_where_the_task_starts_is_not_the_policys_choice(local_linear):
-    """Far from all data the samples count for more at start states, so that what the policy does there matters."""
-    oracle = dataclasses.replace(random_problem(n_terminals=0), initial_states=np.array([[8.0, 9.0], [9.0, 9.0]]))
-    settings = {"local_linear": local_linear, "n_neighbors": 12}
-    plain, pessimistic = (engine_problem(oracle, pessimism=pessimism, **settings) for pessimism in (0.0, 0.01))
-    assert pessimistic.lost_starts
-    assert not plain.lost_starts
-    before, after = (problem.queries.neighbors.log_state_kernel for problem in (plain, pessimistic))
-    assert float(before[-2:].max()) < -20.0
-    # By one factor, which gives the better known one a thousandth of a sample; all other states are what they were.
-    np.testing.assert_allclose(after[-2:] - before[-2:], float((after - before)[-1, 0]), rtol=1e-4)
-    assert float(after[-2:].logsumexp(dim=1).max().exp()) == pytest.approx(1e-3, rel=1e-4)
-    np.testing.assert_array_equal(after[:-2], before[:-2])
-    actions = th.zeros(len(pessimistic.queries), 1, 1, dtype=th.float64)
-    solution = evaluate(pessimistic, actions, tolerance=1e-5)
-    # Little is known, and so little more than the worst is expected.
-    assert pessimistic.worst_value < solution.estimated_return < 0.8 * pessimistic.worst_value
-    assert float(return_derivative(pessimistic, solution)[-2:].abs().max()) > 1e-4
-
-
 def test_the_farther_from_all_data_the_worse_and_without_a_jump():
     returns = []
     for x in np.linspace(0.0, 30.0, 121):
@@ -161,18 +140,9 @@ def test_the_farther_from_all_data_the_worse_and_without_a_jump():
         problem = engine_problem(oracle, pessimism=0.4)
         actions = th.zeros(len(problem.queries), 1, 1, dtype=th.float64)
         returns.append(evaluate(problem, actions, tolerance=1e-12).estimated_return)
-        if x > 10.0:
-            assert problem.lost_starts
     far = np.array(returns[12:])
     assert np.abs(far / problem.worst_value - 1.0).max() < 0.01
     assert np.abs(np.diff(returns)).max() < 0.25 * abs(problem.worst_value)
-
-
-def test_where_some_start_is_known_the_others_are_left_to_pessimism():
-    oracle = dataclasses.replace(random_problem(n_terminals=0), initial_states=np.array([[0.0, 0.0], [9.0, 9.0]]))
-    plain, pessimistic = (engine_problem(oracle, pessimism=pessimism) for pessimism in (0.0, 0.01))
-    assert not pessimistic.lost_starts
-    np.testing.assert_array_equal(pessimistic.queries.neighbors.log_state_kernel, plain.queries.neighbors.log_state_kernel)
 
 
 def test_a_start_too_far_away_for_numbers_is_lost_and_no_error():
@@ -180,18 +150,6 @@ def test_a_start_too_far_away_for_numbers_is_lost_and_no_error():
     problem = engine_problem(oracle, pessimism=0.01)
     solution = evaluate(problem, th.zeros(len(problem.queries), 1, 1, dtype=th.float64), tolerance=1e-12)
     assert solution.estimated_return == pytest.approx(problem.worst_value)
-
-
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_a_start_without_data_is_learned_from_all_the_same(precision, caplog):
-    oracle = random_problem(n_terminals=0)
-    arguments = {**_arguments(oracle), "initial_states": np.array([[9.0, 9.0]]), "value_iteration_start": False}
-    model = NOPG("MlpPolicy", None, pessimism=0.01, precision=precision, **arguments)
-    model.learn(1, log_interval=None)
-    assert "Nothing was recorded near where the task starts" in caplog.text
-    assert any(bool(parameter.grad.any()) for parameter in model.policy.parameters())
-    # And what is not known there is told as ever.
-    assert model.support(np.array([[9.0, 9.0]]))[0] < 1e-6
 
 
 def test_much_data_leaves_little_to_pessimism():
@@ -249,7 +207,6 @@ def test_single_precision_agrees():
 def _arguments(problem: oracles.OracleProblem) -> dict:
     data = TransitionDataset(problem.states, problem.actions, problem.rewards, problem.next_states, problem.terminals)
     return {
-        "value_iteration_start": False,
         "dataset": data,
         "initial_states": problem.initial_states,
         "gamma": problem.gamma,
@@ -312,7 +269,7 @@ def test_the_imaginary_sample_is_not_counted():
     assert counts[0] == counts[1] > 1.0
 
 
-@pytest.mark.parametrize("pessimism", [-0.1, np.inf, np.nan, "much", True, None])
+@pytest.mark.parametrize("pessimism", [-0.1, np.inf, np.nan, "auto", True, None])
 def test_bad_pessimism_is_refused(pessimism):
     with pytest.raises(InputError, match="pessimism"):
         NOPG("MlpPolicy", None, pessimism=pessimism, **_arguments(random_problem()))

@@ -9,7 +9,7 @@ import torch as th
 
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman import return_derivative
+from sb3_nopg.bellman import WarmStart, return_derivative
 from sb3_nopg.errors import InputError
 from sb3_nopg.query_batches import draw_queries
 
@@ -22,14 +22,14 @@ def pushed_points(n: int = 40) -> TransitionDataset:
 
 
 def build(**arguments: object) -> NOPG:
-    settings = {"seed": 0, "value_iteration_start": False, "state_bandwidth": 0.5, "action_bandwidth": 0.5, **arguments}
+    settings = {"seed": 0, "state_bandwidth": 0.5, "action_bandwidth": 0.5, **arguments}
     return NOPG("MlpPolicy", None, dataset=pushed_points(), initial_states=[[1.0, 1.0], [-1.0, 0.0]], **settings)
 
 
 def gradient_of(model: NOPG) -> th.Tensor:
     """What one update hands to the optimiser, the parameters left as they were."""
     model.policy.optimizer.step = lambda: None  # type: ignore[assignment]
-    model.forget_solutions()
+    model._warm_start = WarmStart()
     if not hasattr(model, "_logger"):
         model._setup_learn(1)
     model._update_policy()

@@ -9,13 +9,12 @@ import pytest
 from reports import line_data, quick_report, section
 from sb3_nopg import NOPGD, InputError, TransitionDataset
 from sb3_nopg.dataset_overlap import shared_rows
-from sb3_nopg.report_page import write_report
 from sb3_nopg.report_summary import ReportSummary
 from sb3_nopg.uncertainty import effective_sample_size
 
 
 def line_model(data=None, **settings) -> NOPGD:
-    given = {"gamma": 0.9, "seed": 0, "device": "cpu", "value_iteration_start": False, "initial_states": [[0.5]]}
+    given = {"gamma": 0.9, "seed": 0, "device": "cpu", "initial_states": [[0.5]]}
     return NOPGD("LinearPolicy", None, dataset=line_data(40) if data is None else data, **{**given, **settings})
 
 
@@ -26,7 +25,7 @@ def reason_with(summary: ReportSummary, word: str) -> list[str]:
 def test_starts_without_data_are_a_no_and_not_a_crash(tmp_path):
     model = line_model(initial_states=[[60.0]], pessimism=1.0).learn(1)
     # Next to nothing of the policy's time is known.
-    assert 0.0 < (1.0 - model.gamma) * model.visitation.sum() < 0.01
+    assert 0.0 <= (1.0 - model.gamma) * model.visitation.sum() < 0.01
     summary = model.report(tmp_path / "report.html", held_out=line_data(20, seed=1))
     assert summary.verdict == "no"
     assert summary.support.lost_starts == 1.0
@@ -89,27 +88,6 @@ def test_the_yardstick_does_not_depend_on_the_rewards_zero():
     assert moved.policy_spread == pytest.approx(plain.policy_spread, rel=1e-3)
 
 
-def test_densified_data_are_checked_by_their_recorded_part(tmp_path):
-    recorded = line_data(30)
-    # Synthetic transitions that promise what was never recorded.
-    dense = recorded.densify(300)
-    made_up = replace(dense, rewards=np.where(dense.synthetic, 5.0, dense.rewards))
-    report = quick_report(line_model(made_up))
-    returns = report.summary.returns
-    assert returns.interval_source == "the recorded part of the data"
-    assert returns.recorded == pytest.approx(line_model(made_up).estimated_return(made_up.real), rel=1e-6)
-    assert returns.interval_low <= returns.recorded <= returns.interval_high < returns.plain
-    assert len(reason_with(report.summary, "synthetic transitions change the prediction")) == 1
-    write_report(report, tmp_path / "report.html")
-    text = section((tmp_path / "report.html").read_text(encoding="utf-8"), "returns")
-    assert f"{returns.recorded:.5g}" in text
-    assert "by the recorded part of the data" in text
-    # Where all is recorded, there is no such part.
-    assert quick_report(line_model(recorded)).summary.returns.recorded is None
-    checked = quick_report(line_model(made_up), held_out=line_data(20, seed=1)).summary.returns
-    assert (checked.recorded, checked.interval_source) == (None, "the held-out data")
-
-
 def test_held_out_data_that_check_nothing_are_refused():
     data, fresh = line_data(40), line_data(20, seed=1)
     model = line_model(data)
@@ -120,8 +98,6 @@ def test_held_out_data_that_check_nothing_are_refused():
         with pytest.raises(InputError, match="was trained on") as caught:
             quick_report(model, held_out=copied)
         assert caught.value.field == "held_out"
-    with pytest.raises(InputError, match="a model made 50 of its 250"):
-        quick_report(model, held_out=fresh.densify(50))
     # One in a hundred may be chance.
     assert quick_report(model, held_out=TransitionDataset.merge(fresh, data.subsample(2))).summary.data.held_out == 202
 
@@ -149,11 +125,10 @@ def test_held_out_data_that_also_chose_are_told(tmp_path):
     assert summary.returns.held_out_chose
     assert any("also chose" in note for note in summary.notes)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "also used to choose the start or the parameters" in section(page, "returns")
+    assert "also used to choose the parameters" in section(page, "returns")
     # The same data, given by hand.
     assert quick_report(chosen, held_out=chosen.held_out_data).summary.returns.held_out_chose
     assert not quick_report(chosen, held_out=line_data(20, seed=1)).summary.returns.held_out_chose
-    assert quick_report(line_model(held_out=0.25, n_restarts=1).learn(1)).summary.returns.held_out_chose
     plain = quick_report(line_model(held_out=0.25).learn(1)).summary
     assert not plain.returns.held_out_chose
     assert not any("also chose" in note for note in plain.notes)

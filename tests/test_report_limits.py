@@ -1,7 +1,5 @@
 """Limits as formulas: what they ask is what a chain with a known risk answers, and what cannot be asked is refused."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -77,16 +75,11 @@ def test_what_the_data_never_leaves_is_not_known():
     assert "starts outside" in outside.text()
 
 
-def test_only_recorded_steps_from_inside_to_outside_leave():
+def test_only_steps_from_inside_to_outside_leave():
     data = ring(8, 2)
     limit = Limit("abs(x) < 50", ("x",))
-    # Those that leave are synthetic; what is recorded stays inside or is outside from the beginning.
-    made = replace(data, synthetic=(data.observations[:, 0] < 50) & (data.next_observations[:, 0] > 50))
-    (found,) = find_exits(model_on(made), [limit], made, None)
-    assert found.probability > 0.5
-    assert not found.ever_left
-    assert found.behaviour_probability == 0.0
-    assert "synthetic steps" in found.text()
+    (found,) = find_exits(model_on(data), [limit], data, None)
+    assert found.ever_left
     outside_only = TransitionDataset(
         np.array([[0.0], [0.0], [100.0]]), np.zeros((3, 1)), np.ones(3), np.array([[0.0], [0.0], [100.0]]),
         np.zeros(3, dtype=bool), action_space=data.action_space,

@@ -51,7 +51,7 @@ def drive(states: np.ndarray) -> np.ndarray:
 
 def acting(act, data: TransitionDataset, **settings) -> NOPG:
     """A model whose policy is a known one."""
-    given = {"gamma": 0.9, "initial_states": STARTS, "seed": 0, "device": "cpu", "n_attempts": 1}
+    given = {"gamma": 0.9, "initial_states": STARTS, "seed": 0, "device": "cpu"}
     model = NOPG("LinearPolicy", None, dataset=data, **{**given, **settings})
     model.act = act
     return model

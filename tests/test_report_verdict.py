@@ -17,7 +17,6 @@ from sb3_nopg.report_verdict import Returns, judge
 RETURNS = Returns(
     plain=80.0,
     learned_from=True,
-    recorded=None,
     held_out=79.0,
     held_out_source="given",
     held_out_chose=False,
@@ -65,10 +64,6 @@ def test_a_policy_that_nothing_speaks_against_may_go():
         ({"interval_low": 75.0, "interval_high": 75.0 + 20.0 * rules.WIDE_CARE - 0.1}, "go", ""),
         ({"interval_low": 75.0, "interval_high": 75.0 + 20.0 * rules.WIDE_CARE + 0.1}, "care", "episodes"),
         ({"interval_low": None, "interval_high": None}, "go", ""),
-        # An interval by what was recorded, and a prediction that is more than that.
-        ({"recorded": 79.0}, "go", ""),
-        ({"recorded": 79.0, "plain": 80.5, "interval_low": 72.0, "interval_high": 80.0}, "care", "synthetic"),
-        ({"recorded": 79.0, "plain": 71.0, "interval_low": 72.0, "interval_high": 80.0}, "care", "synthetic"),
         ({"policy_spread": 20.0 * rules.BLIND_CARE + 0.01}, "go", ""),
         ({"policy_spread": 20.0 * rules.BLIND_CARE - 0.01}, "care", "does not depend on the policy"),
         ({"plain": math.nan}, "no", "no number"),

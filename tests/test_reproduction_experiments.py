@@ -235,9 +235,9 @@ def test_the_papers_settings_are_the_papers(module_patch):
     paper, own = (nopg_model(task, data, "S", settings, {"seed": 0}) for settings in ("paper", "defaults"))
     plain = NOPG("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]], variant="S")
     assert (paper.state_bandwidth, paper.weights, paper.pessimism) == ("cross_validation", "local_constant", 0.0)
-    assert (paper.n_action_samples, paper.value_iteration_start) == (15, False)
+    assert paper.n_action_samples == 15
     assert (paper.gamma, paper.learning_rate, paper.policy.net_arch, paper.policy.max_std) == (0.97, 1e-2, [50], 0.5)
-    for name in ("state_bandwidth", "weights", "pessimism", "value_iteration_start", "n_action_samples"):
+    for name in ("state_bandwidth", "weights", "pessimism", "n_action_samples"):
         assert getattr(own, name) == getattr(plain, name)
 
 

@@ -281,10 +281,10 @@ def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
 
 
 def test_the_papers_estimate_is_the_papers():
-    assert PAPER_ESTIMATE == {"weights": "local_constant", "pessimism": 0.0, "n_steps": 1}
+    assert PAPER_ESTIMATE == {"weights": "local_constant", "pessimism": 0.0}
     assert set(BY_DENSITY.values()) == {"cross_validation"}
-    data = collect("regulator", "deterministic", 2, seed=0)
-    assert nopg("regulator", "deterministic", data).n_steps == 1
+    model = nopg("regulator", "deterministic", collect("regulator", "deterministic", 2, seed=0))
+    assert (model.weights, model.pessimism) == ("local_constant", 0.0)
 
 
 def test_kinds_of_policies():

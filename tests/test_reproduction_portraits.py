@@ -60,12 +60,14 @@ def test_portraits_from_end_to_end(tmp_path):
     trials = experiment.trials(True, 1)
     small = [{**trial, "levels": [7, 7, 2], "n_updates": 3, "n_cells": 9} for trial in trials]
     results = [(trial, json.loads(json.dumps(experiment.run(trial)))) for trial in small]
-    for _, result in results:
+    for trial, result in results:
+        # Of grid points at the same distance, neighbour lists that are cut to size hold the one or the other.
+        tolerance = 1e-6 if trial["settings"] == "paper" else 1e-4
         for moment in ("before", "after"):
             portrait = result[moment]
             assert np.array(portrait["value"]).shape == np.array(portrait["state_distribution"]).shape == (9, 9)
             # Angles -π and π are the same place, and rewards lie in [-16.3, 0].
-            np.testing.assert_allclose(portrait["value"][0], portrait["value"][-1], rtol=1e-6)
+            np.testing.assert_allclose(portrait["value"][0], portrait["value"][-1], rtol=tolerance)
             assert -16.3 / 0.03 <= np.min(portrait["value"]) <= np.max(portrait["value"]) <= 0.0
             assert 0.0 <= portrait["share_upright"] <= 1.0
         assert result["before"]["value"] != result["after"]["value"]
@@ -89,6 +91,6 @@ def test_the_papers_settings_are_the_papers():
     """Whatever our defaults become, its picture is of its estimate, and of a policy that has not learned yet."""
     (trial,) = [trial for trial in portraits.trials(True, 1) if trial["settings"] == "paper"]
     settings = portraits._SETTINGS["paper"]
-    assert (settings["weights"], settings["n_steps"], settings["value_iteration_start"]) == ("local_constant", 1, False)
+    assert (settings["weights"], settings["pessimism"], settings["keep"]) == ("local_constant", 0.0, "last")
     assert trial["seed"] == 0
     assert all(trial["n_updates"] == 300 for trial in portraits.trials(False, 2))

@@ -159,14 +159,6 @@ def test_data_without_episodes():
     np.testing.assert_allclose(model.follow(brake, STARTS, 40).states, followed(brake, 40), atol=0.03)
 
 
-def test_synthetic_transitions_are_not_looked_at():
-    dataset = recorded()
-    mixed = dataset.densify(200)
-    np.testing.assert_array_equal(
-        TrajectoryModel(mixed).follow(brake, STARTS, 5).states, TrajectoryModel(dataset).follow(brake, STARTS, 5).states
-    )
-
-
 def test_too_few_transitions_are_refused():
     with pytest.raises(InputError, match="Trajectories need more"):
         TrajectoryModel(recorded(n_episodes=1, length=10))

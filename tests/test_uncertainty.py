@@ -234,15 +234,6 @@ def test_one_episode_makes_no_interval():
         model_of(problem, dataset=dataset_of(problem, episode_length=100)).return_interval()
 
 
-def test_synthetic_transitions_make_no_interval():
-    problem = random_problem()
-    data = dataclasses.replace(dataset_of(problem), synthetic=np.arange(problem.n_transitions) > 20)
-    model = model_of(problem, dataset=data)
-    with pytest.raises(InputError, match="synthetic"):
-        model.return_interval()
-    assert np.isfinite(model.return_interval(n_resamples=2, dataset=data.real).resamples).all()
-
-
 # --- Effective sample size -----------------------------------------------------------------------------------------------
 
 

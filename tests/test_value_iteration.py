@@ -1,14 +1,13 @@
-"""Kernel value iteration against a table worked out by hand, and the policy that imitates it."""
+"""Kernel value iteration against a table worked out by hand."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
 
 from conftest import engine_problem, random_problem
-from sb3_nopg import NOPG, TransitionDataset, value_iteration
-from sb3_nopg.value_iteration import candidate_actions, imitate, iterate_values
+from sb3_nopg.baselines import value_iteration
+from sb3_nopg.baselines.value_iteration import candidate_actions, iterate_values
 
 
 def optimal_values(weights: np.ndarray, rewards: np.ndarray, continues: np.ndarray, gamma: float) -> np.ndarray:
@@ -86,37 +85,6 @@ def test_candidates_hold_the_ends_of_the_range():
     np.testing.assert_array_equal(many, candidate_actions(spaces.Box(-1.0, 1.0, (5,))))
 
 
-def rail_data(seed: int = 0, n: int = 150) -> TransitionDataset:
-    """A cart on a line that is best off at zero."""
-    rng = np.random.default_rng(seed)
-    states, actions = rng.uniform(-1, 1, (n, 1)), rng.uniform(-1, 1, (n, 1))
-    after = np.clip(states + 0.3 * actions, -1, 1)
-    box = spaces.Box(-1.0, 1.0, (1,))
-    return TransitionDataset(states, actions, -np.abs(after[:, 0]), after, np.zeros(n, dtype=bool), action_space=box)
-
-
-def test_a_policy_learns_the_choice_where_it_matters():
-    data = rail_data()
-    model = NOPG("MlpPolicy", None, dataset=data, initial_states=[[0.8]], gamma=0.9, seed=0, device="cpu", pessimism=0.0)
-    problem = model.prepared_problem()
-    choice = iterate_values(problem, th.as_tensor(candidate_actions(model.action_space)))
-    left = imitate(model.policy, problem.queries, choice)
-    assert left < 0.2
-    actions, _ = model.predict(np.array([[0.9], [-0.9]], dtype=np.float32))
-    assert actions[0, 0] < -0.5
-    assert actions[1, 0] > 0.5
-    # Nearly as good as the optimum that it imitates.
-    assert model.estimated_return() > choice.estimated_return - 0.1 * abs(choice.estimated_return)
-
-
-def test_stakes_are_the_spread_of_the_candidates_values():
-    problem = engine_problem(random_problem())
-    choice = iterate_values(problem, th.tensor([[-1.0], [1.0]], dtype=th.float64))
-    values = choice.action_values
-    np.testing.assert_allclose(choice.stakes, (values[:, 0] - values[:, 1]).abs())
-    np.testing.assert_array_equal(choice.actions[:, 0], np.where(values[:, 0] >= values[:, 1], -1.0, 1.0))
-
-
 def test_several_next_state_samples_are_averaged():
     oracle = random_problem(n_next_state_samples=3, gamma=0.9)
     problem = engine_problem(oracle)
@@ -125,10 +93,3 @@ def test_several_next_state_samples_are_averaged():
     n = len(problem.rewards)
     values = choice.action_values.max(dim=1).values[: 3 * n].view(n, 3).mean(dim=1)
     np.testing.assert_allclose(choice.q_values, problem.rewards + 0.9 * problem.continues * values, rtol=1e-4)
-
-
-def test_the_start_needs_no_environment():
-    model = NOPG("MlpPolicy", None, dataset=rail_data(), initial_states=[[0.8]], gamma=0.9, seed=0, device="cpu")
-    model.learn(1)
-    assert {trial.name for trial in model.start_trials} == {"own", "value_iteration"}
-    assert not isinstance(model.get_env(), gym.Env)

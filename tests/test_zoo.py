@@ -33,7 +33,6 @@ TINY = {
     "state_bandwidth": [0.3, 0.3, 1.0],
     "action_bandwidth": 1.0,
     "next_state_bandwidth": 0.1,
-    "value_iteration_start": False,
 }
 QUIET = ["--verbose", "0", "--eval-freq", "-1", "--seed", "0"]
 
@@ -272,7 +271,7 @@ ENVIRONMENTS = {
     "nopg/Pendulum-v0",
     "nopg/LQR-v0",
     "nopg/QuanserCartPoleBalance-v0",
-    "nopg/QuanserCartPoleSwingUp-v0",
+    "nopg/QuanserCartPoleSwingUp-v1",
 }
 
 
@@ -302,7 +301,7 @@ def test_configs_are_found_inside_an_installed_package(tmp_path, monkeypatch):
         ("nopg_d", "Pendulum-v1"),
         ("nopg_s", "MountainCarContinuous-v0"),
         ("nopg_s", "nopg/QuanserCartPoleBalance-v0"),
-        ("ddpg", "nopg/QuanserCartPoleSwingUp-v0"),
+        ("ddpg", "nopg/QuanserCartPoleSwingUp-v1"),
         ("td3", "nopg/LQR-v0"),
     ],
 )

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_nopg.arrays import regular_array
+from sb3_nopg.baselines.value_iteration import candidate_actions, iterate_values
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.nopg import NOPG
-from sb3_nopg.value_iteration import candidate_actions, iterate_values
 
 
 class KernelValueIteration:
@@ -29,7 +29,7 @@ class KernelValueIteration:
     :param env: for its spaces; None to take them from the data
     :param candidates: actions to choose among, (c, d_a); None for a grid over the action space
     :param settings: what concerns the kernels and the equation, as of :class:`sb3_nopg.NOPG`: ``gamma``, ``initial_states``,
-        ``weights``, ``pessimism``, ``n_steps``, bandwidths and their rules, neighbours, precision, device, seed
+        ``weights``, ``pessimism``, bandwidths and their rules, neighbours, precision, device, seed
     """
 
     def __init__(

@@ -1,21 +1,16 @@
-"""``nopg data``: look into recorded data, convert it from one format to another, cut and relabel it, make it denser."""
+"""``nopg data``: look into recorded data, convert it from one format to another, cut and relabel it."""
 
 import json
 import pathlib
 import re
-import sys
-from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 
-from sb3_nopg.cli.data_files import File, Overwrite, Reader, Seed, Trust, check_free, one_line_errors, reads_data, write_parts
+from sb3_nopg.cli.data_files import File, Overwrite, Reader, Seed, Trust, one_line_errors, reads_data, write_parts
 from sb3_nopg.data_info import describe_data, info_table
-from sb3_nopg.datafiles.expression import evaluate
 from sb3_nopg.dataset import TransitionDataset
-from sb3_nopg.densify import prediction_error
 from sb3_nopg.errors import InputError
 
 app = typer.Typer(help="Look into recorded data, convert it, cut it, give it other rewards.", no_args_is_help=True)
@@ -154,57 +149,6 @@ def convert(
             parts = [(piece, _numbered(output, number)) for number, piece in enumerate(pieces, start=1)]
     with one_line_errors(output):
         write_parts(parts, output_format, overwrite)
-
-
-@app.command()
-@reads_data
-def densify(
-    file: File,
-    output: Annotated[str, typer.Argument(metavar="OUT", help="File to write; its ending tells the format.")],
-    n: Annotated[int, typer.Option("-n", help="Synthetic transitions to add.")],
-    *,
-    reader: Reader,
-    jitter: Annotated[float, typer.Option(help="Noise on the real states they start from, in standard deviations.")] = 0.4,
-    bandwidth: Annotated[float, typer.Option(help="Of the regression's weights, in standard deviations.")] = 1.0,
-    n_neighbors: Annotated[int, typer.Option(help="Real transitions that each regression looks at.")] = 200,
-    terminates: Annotated[
-        str | None,
-        typer.Option(
-            help="Where the task ends, a formula over s2 (next state) and the names that --obs gives, with next_ before them. "
-            "Example: 'abs(s2[0]) > 0.4'. Without it, the nearest real transitions vote."
-        ),
-    ] = None,
-    seed: Seed = 0,
-    overwrite: Overwrite = False,
-) -> None:
-    """
-    Add synthetic transitions, marked as such, from a local-linear model of the real ones; show how well it predicts.
-
-    Data to be held out must be split off before (convert --split). For a reward that is a formula, convert OUT with --relabel.
-    """
-    with one_line_errors(output):
-        # Before the work, not after it.
-        check_free([output], None, overwrite)
-    with one_line_errors(file):
-        dataset = reader.load(file)
-        ends = None if terminates is None else _termination(terminates, reader.names[0])
-        settings: dict[str, Any] = {"bandwidth": bandwidth, "n_neighbors": n_neighbors, "terminates": ends}
-        error = prediction_error(dataset, **settings)
-        # A bar that nobody watches only fills log files.
-        denser = dataset.densify(n, jitter=jitter, seed=seed, progress=sys.stderr.isatty(), **settings)
-    with one_line_errors(output):
-        write_parts([(denser, output)], None, overwrite)
-    typer.echo(str(error))
-
-
-def _termination(expression: str, names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray]:
-    def terminates(next_states: np.ndarray) -> np.ndarray:
-        if names and len(names) != next_states.shape[1]:
-            raise InputError("--obs", f"{len(names)} name(s) for {next_states.shape[1]} column(s)", "Give one name for each")
-        named = {f"next_{name}": next_states[:, number] for number, name in enumerate(names)}
-        return evaluate(expression, {"s2": next_states, **named}, len(next_states))
-
-    return terminates
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -85,9 +85,6 @@ def _learn(data: TransitionDataset, updates: int, seed: int) -> tuple[NOPG, floa
         action_bandwidth=rule,
         next_state_bandwidth=rule,
         n_neighbors=64,
-        # A linear policy has no local optima to be helped out of.
-        value_iteration_start=False,
-        pessimism=0.0,
         # One layer: volts are a squashed linear function of the state, which is what a pole needs.
         policy_kwargs={"net_arch": []},
         seed=seed,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.logger import CSVOutputFormat, Logger
 
-from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS, PREDICTIVE
+from sb3_nopg.bandwidth import EFFECTIVE_NEIGHBORS
 from sb3_nopg.bandwidth_rules import MARGINAL_RULES
 from sb3_nopg.cli import arguments
 from sb3_nopg.cli.failures import check_output, one_line_errors
@@ -40,7 +40,6 @@ class Weights(str, Enum):
 class Keep(str, Enum):
     """Which parameters to end with."""
 
-    LASTING = "lasting"
     LAST = "last"
     BEST_HELDOUT = "best_heldout"
 
@@ -53,7 +52,7 @@ class PolicyName(str, Enum):
 
 
 _CLASSES: dict[Algorithm, type[NOPG]] = {Algorithm.NOPG_D: NOPGD, Algorithm.NOPG_S: NOPGS}
-_RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS, PREDICTIVE))
+_RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS))
 _BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), or a rule: {_RULES}."
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(NOPG).parameters.items()}
 _WEIGHTS = Weights(_DEFAULTS["weights"])
@@ -99,29 +98,14 @@ def train(
         Weights, typer.Option(help="The paper's kernel weights, or weights corrected to first order.")
     ] = _WEIGHTS,
     pessimism: Annotated[
-        str, typer.Option(help="Weight, in samples, of an imaginary one of the worst value everywhere; 0 for none, or auto.")
+        float, typer.Option(help="Weight, in samples, of an imaginary one of the worst value everywhere; 0 for none.")
     ] = _DEFAULTS["pessimism"],
-    n_steps: Annotated[str, typer.Option(help="Steps that make a transition: a count, or auto.")] = _DEFAULTS["n_steps"],
-    value_iteration_start: Annotated[
-        bool, typer.Option(help="Also try to start from what kernel value iteration would do.")
-    ] = _DEFAULTS["value_iteration_start"],
-    n_restarts: Annotated[int, typer.Option(min=0, help="Networks drawn anew that compete for the start.")] = 0,
-    n_attempts: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Trainings at most, another one as long as the policy is predicted to come to a bad end that the data show.",
-        ),
-    ] = _DEFAULTS["n_attempts"],
     held_out: Annotated[
         float | None, typer.Option(help="Share of the data, by episodes, that is never learned from but checked on.")
     ] = None,
     keep: Annotated[
         Keep,
-        typer.Option(
-            help="Which parameters to end with: of those on the way the ones by which most predicted trajectories last, where "
-            "the data show bad ends; the last; or, with --held-out, those that did best on what was held out."
-        ),
+        typer.Option(help="Which parameters to end with: the last or, with --held-out, those that did best on it."),
     ] = _KEEP,
     patience: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates without an improvement.")] = None,
     n_neighbors: Annotated[str, typer.Option(help="Samples considered at each state: a count, auto or all.")] = "auto",
@@ -158,11 +142,7 @@ def train(
         n_action_samples=n_action_samples,
         n_next_state_samples=n_next_state_samples,
         weights=weights.value,
-        pessimism=_pessimism(pessimism),
-        n_steps=_count_or_auto(n_steps),
-        value_iteration_start=value_iteration_start,
-        n_restarts=n_restarts,
-        n_attempts=n_attempts,
+        pessimism=pessimism,
         held_out=held_out,
         keep=keep.value,
         patience=patience,
@@ -203,19 +183,6 @@ def _neighbors(text: str) -> Any:
     return int(text)
 
 
-def _count_or_auto(text: str) -> int | str:
-    if text != "auto" and not text.isdecimal():
-        raise InputError("--n-steps", f"{text!r} is no count", "Give a whole number, or auto")
-    return text if text == "auto" else int(text)
-
-
-def _pessimism(text: str) -> float | str:
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError as error:
-        raise InputError("--pessimism", f"{text!r} is no number", "Give one, or auto") from error
-
-
 def _device(text: str) -> str:
     if text.partition(":")[0] not in ("cpu", "cuda", "auto"):
         raise InputError("--device", f"{text!r} is unknown", "Give cpu, cuda or auto")
@@ -230,21 +197,9 @@ def _findable(data: str) -> str:
 def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportSummary, output: pathlib.Path) -> None:
     table = Table(show_header=False)
     table.add_row("data", f"{len(data)} transitions, {data.observation_dim} state and {data.action_dim} action dimensions")
-    # Other bandwidths make other predictions, which are not to be compared.
-    earlier = f" (before learning {before:.4g})" if len(model.attempts) < 2 else ""
-    table.add_row("predicted return", f"{model.estimated_return():.4g}{earlier}, discounted")
+    table.add_row("predicted return", f"{model.estimated_return():.4g} (before learning {before:.4g}), discounted")
     if model.held_out_data is not None:
         table.add_row("on held-out data", f"{model.held_out_return():.4g}, by {len(model.held_out_data)} transitions")
-    if model.start_trials:
-        seconds = sum(trial.seconds for trial in model.start_trials)
-        tried = ", ".join(f"{trial.name} {trial.score:.4g}" for trial in model.start_trials)
-        table.add_row("started from", f"{model.start_trials[0].name} (tried in {seconds:.0f} s: {tried})")
-    if model.attempts:
-        seconds = sum(attempt.seconds for attempt in model.attempts)
-        lasting = ", ".join(f"{100 * attempt.lasting:.0f} %" for attempt in model.attempts)
-        kept = " by attempt, the one that is kept first" if len(model.attempts) > 1 else ""
-        table.add_row("predicted trajectories", f"{lasting} last{kept} ({seconds:.0f} s)")
-        table.add_row("kept", f"the policy after {model.attempts[0].n_updates} updates")
     table.add_row("samples behind it", support.text())
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)

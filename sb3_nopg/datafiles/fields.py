@@ -15,8 +15,10 @@ FORMAT_VERSION = 1
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
 SPACES = ("observation_space", "action_space")
 ARRAYS = tuple(field.name for field in fields(TransitionDataset) if field.name not in SPACES)
+#: array of older files, whose transitions a model may have made
+SYNTHETIC = "synthetic"
 #: every name that a file of arrays may use
-STORED = ("format_version", *ARRAYS, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
+STORED = ("format_version", *ARRAYS, SYNTHETIC, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
 
 
 def to_arrays(dataset: TransitionDataset) -> dict[str, np.ndarray]:
@@ -51,6 +53,7 @@ def from_arrays(
     version = arrays.get("format_version", np.array(0))
     if version.shape != () or version.dtype.kind not in "iu" or version > FORMAT_VERSION:
         raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
+    check_recorded(path, arrays.get(SYNTHETIC))
     values: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
     for name in SPACES:
         if not {f"{name}_low", f"{name}_high"} & set(arrays):
@@ -61,6 +64,20 @@ def from_arrays(
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error
     return values
+
+
+def check_recorded(path: str | os.PathLike[str], synthetic: np.ndarray | None) -> None:
+    """
+    :param path: the array was read from
+    :param synthetic: whether a model made each transition, (n,); None where the file does not say
+    :raises InputError: where one did
+    """
+    if synthetic is not None and np.any(synthetic):
+        raise InputError(
+            str(path),
+            f"a model made {int(np.count_nonzero(synthetic))} of its transitions, nobody recorded them",
+            "Give the data that they were made from",
+        )
 
 
 def describe_space(space: spaces.Box | None) -> dict[str, Any] | None:

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.datafiles.episodes import with_next_observations
-from sb3_nopg.datafiles.fields import REQUIRED, STORED, from_arrays, to_arrays
+from sb3_nopg.datafiles.fields import REQUIRED, STORED, SYNTHETIC, from_arrays, to_arrays
 from sb3_nopg.datafiles.files import optional_module, replacing, unreadable
 from sb3_nopg.datafiles.limits import check_declared
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 
 _VECTORS = ("observations", "actions", "next_observations")
-_NUMBERS = ("rewards", "terminals", "timeouts", "episode_ids", "synthetic")
+_NUMBERS = ("rewards", "terminals", "timeouts", "episode_ids", SYNTHETIC)
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:

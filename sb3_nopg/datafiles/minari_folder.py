@@ -174,12 +174,6 @@ def write(dataset: TransitionDataset, path: str | os.PathLike[str]) -> None:
     :param dataset: the data
     :param path: folder to create, named like a Minari id (``name-v0``), or ``minari:ID``
     """
-    if dataset.n_synthetic:
-        raise InputError(
-            str(path),
-            f"Minari cannot mark {dataset.n_synthetic} transitions as synthetic, and others would take them for real",
-            "Save dataset.real there, or all of it as .npz",
-        )
     storage_module = optional_module("minari.dataset.minari_storage", path)
     target = folder_of(path)
     text = os.fspath(path)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.datafiles.episodes import with_next_observations
-from sb3_nopg.datafiles.fields import FORMAT_VERSION, SPACES, describe_space, space_from_description
+from sb3_nopg.datafiles.fields import FORMAT_VERSION, SPACES, SYNTHETIC, check_recorded, describe_space, space_from_description
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 
@@ -27,7 +27,6 @@ _SINGLE = {
     "terminals": "terminal",
     "timeouts": "timeout",
     "episode_ids": "episode",
-    "synthetic": "synthetic",
 }
 
 
@@ -43,7 +42,6 @@ class Columns:
     :param terminal: whether the task truly ended with this step; without it, no step did
     :param timeout: whether a time limit cut the episode after this step
     :param episode: any number or name for each episode
-    :param synthetic: whether a model made this step
     :param time: of the step; a gap in it, or a step back, begins a new episode
     :param gap: longest step that is no gap, in the unit of ``time``; without it, 1.5 times the median
     """
@@ -55,7 +53,6 @@ class Columns:
     terminal: str | None = None
     timeout: str | None = None
     episode: str | None = None
-    synthetic: str | None = None
     time: str | None = None
     gap: float | None = None
 
@@ -111,7 +108,8 @@ def find_columns(path: str | os.PathLike[str], available: Sequence[str], columns
             )
     if "next_observations" in vectors and len(vectors["next_observations"]) != len(vectors["observations"]):
         raise InputError("next_obs", f"{len(vectors['next_observations'])} columns", "Give as many as obs has")
-    single: dict[str, str] = {}
+    # Not to be asked for: older files may hold it.
+    single = {SYNTHETIC: SYNTHETIC} if SYNTHETIC in available else {}
     for field, name in _SINGLE.items():
         asked_name = getattr(columns, name)
         if asked_name is not None and not (field == "rewards" and asked_name == _NO_COLUMN):
@@ -173,10 +171,11 @@ def from_table(
         "terminals": _numbers,
         "timeouts": _numbers,
         "episode_ids": _episodes,
-        "synthetic": _numbers,
+        SYNTHETIC: _numbers,
     }
     for field, name in layout.single.items():
         values[field] = _typed(field, readers[field](path, name, table[name]), dtypes)
+    check_recorded(path, values.pop(SYNTHETIC, None))
     values.setdefault("rewards", np.zeros(n))
     if "terminals" not in values:
         _logger.warning("%s: no column says where the task truly ended, so no step is taken as terminal.", path)

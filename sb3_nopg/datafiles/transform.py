@@ -38,8 +38,7 @@ def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
     """
     ids, starts = episode_labels(dataset), dataset.episode_starts
     if ids is not None and starts is not None:
-        real = rows if dataset.synthetic is None else rows[~dataset.synthetic[rows]]
-        headless = np.setdiff1d(ids[real], ids[np.intersect1d(starts, real)])
+        headless = np.setdiff1d(ids[rows], ids[np.intersect1d(starts, rows)])
         if len(headless):
             _logger.warning(
                 "%d episode(s) lost their first transition: the first one left counts as where they start. "
@@ -55,7 +54,6 @@ def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
         terminals=dataset.terminals[rows],
         timeouts=None if dataset.timeouts is None else dataset.timeouts[rows],
         episode_ids=None if ids is None else ids[rows],
-        synthetic=None if dataset.synthetic is None else dataset.synthetic[rows],
     )
 
 
@@ -85,9 +83,9 @@ def merge(datasets: Sequence[TransitionDataset]) -> TransitionDataset:
     def joined(name: str) -> np.ndarray:
         return np.concatenate([getattr(dataset, name) for dataset in datasets])
 
-    def joined_flags(name: str) -> np.ndarray | None:
-        found = [getattr(dataset, name) for dataset in datasets]
-        if all(flags is None for flags in found):
+    def joined_timeouts() -> np.ndarray | None:
+        found = [dataset.timeouts for dataset in datasets]
+        if all(timeouts is None for timeouts in found):
             return None
         # What only some of them know is false for the others.
         return np.concatenate([np.zeros(len(d), dtype=bool) if f is None else f for d, f in zip(datasets, found, strict=True)])
@@ -98,11 +96,10 @@ def merge(datasets: Sequence[TransitionDataset]) -> TransitionDataset:
         rewards=joined("rewards"),
         next_observations=joined("next_observations"),
         terminals=joined("terminals"),
-        timeouts=joined_flags("timeouts"),
+        timeouts=joined_timeouts(),
         episode_ids=np.concatenate(merged_ids) if know_episodes else None,
         observation_space=_common_space("observation_space", [dataset.observation_space for dataset in datasets]),
         action_space=_common_space("action_space", [dataset.action_space for dataset in datasets]),
-        synthetic=joined_flags("synthetic"),
     )
 
 
@@ -132,12 +129,6 @@ def select(
 
 def split(dataset: TransitionDataset, fractions: Sequence[float], by: str, seed: int) -> tuple[TransitionDataset, ...]:
     """:param fractions: as in `TransitionDataset.split`"""
-    if dataset.n_synthetic:
-        raise InputError(
-            "split",
-            f"{dataset.n_synthetic} of {len(dataset)} transitions are synthetic, made from real ones of every part",
-            "Split the real data first (dataset.real) and densify the part to learn from",
-        )
     shares = np.array(fractions, dtype=np.float64)
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
         raise InputError("fractions", f"{list(fractions)} are not positive or do not add up to one", "Give e.g. (0.8, 0.2)")
@@ -221,7 +212,7 @@ def _compute(
 ) -> np.ndarray:
     """
     Variables of an expression: ``s``, ``a``, ``s2`` (columns ``s[0]``, …), ``r``, ``terminal``, ``timeout``, ``episode``,
-    ``synthetic``, and the names given to columns, with ``next_`` before them for the state that followed.
+    and the names given to columns, with ``next_`` before them for the state that followed.
     """
     n = len(dataset)
     ids = episode_labels(dataset)
@@ -233,7 +224,6 @@ def _compute(
         "terminal": dataset.terminals,
         "timeout": np.zeros(n, dtype=bool) if dataset.timeouts is None else dataset.timeouts,
         "episode": np.arange(n) if ids is None else ids,
-        "synthetic": np.zeros(n, dtype=bool) if dataset.synthetic is None else dataset.synthetic,
     }
     for option, names, width in (
         ("observation_names", observation_names, dataset.observation_dim),

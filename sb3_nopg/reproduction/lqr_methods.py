@@ -43,7 +43,7 @@ METHODS = {
     "PWIS, self-normalised": Method("stochastic", 2.5e-4, 4000, 200),
 }
 # The paper's estimate, without what our defaults add to it.
-PAPER_ESTIMATE: dict[str, Any] = {name: AS_IN_THE_PAPER[name] for name in ("weights", "pessimism", "n_steps")}
+PAPER_ESTIMATE: dict[str, Any] = {name: AS_IN_THE_PAPER[name] for name in ("weights", "pessimism")}
 # How the paper chooses bandwidths.
 BY_DENSITY: dict[str, Any] = {
     name: AS_IN_THE_PAPER[name] for name in ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")

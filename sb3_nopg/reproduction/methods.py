@@ -32,17 +32,15 @@ _BANDWIDTHS = ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")
 _NOPG_SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {
         **AS_IN_THE_PAPER,
-        "n_restarts": 0,
         "n_next_state_samples": 1,
         "learning_rate": 1e-2,
     },
     "defaults": {},
 }
 _KBRL_SETTINGS: dict[str, Any] = {
-    **dict.fromkeys(_BANDWIDTHS, "predictive"),
+    **dict.fromkeys(_BANDWIDTHS, "effective_neighbors"),
     "weights": "local_constant",
     "pessimism": 0.0,
-    "n_steps": 1,
 }
 #: added to "paper": its factor on actions also where these have a few levels, which our bandwidth rule has bridged by then
 AS_PRINTED = "factor as printed"

@@ -33,8 +33,7 @@ _COMPARISON = Comparison(
         f'"{AS_PRINTED}": it is applied all the same. Others: '
         "this library's defaults, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of which "
         "the paper says nothing.",
-        "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule, `predictive`, was chosen "
-        "by looking at returns on two of these grids.",
+        "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule is `effective_neighbors`.",
         "PWIS cannot be run: a grid has no trajectories.",
     ),
 )

@@ -63,8 +63,7 @@ NOTES = (
     '"paper": bandwidths by cross-validation times the paper\'s factors, 2,000 updates. "defaults": this library\'s, 500 '
     "updates. A quick run makes fewer. Policies of NOPG and PWIS see normalised observations, of which the paper says "
     "nothing; DDPG sees them raw.",
-    "KBRL is kernel value iteration with bandwidths by the rule `predictive`, which was chosen by looking at returns on the "
-    "pendulum, seeds 0 and 1.",
+    "KBRL is kernel value iteration with bandwidths by the rule `effective_neighbors`.",
     "The paper goes to 25,000 samples for DDPG offline and PWIS, ours to 10,000. NOPG-S stops earlier, at 5,000 with the "
     "paper's settings and 2,500 with ours (2,000 on the pendulum), because of the time it takes.",
     "DDPG online acts for 100,000 steps; the paper lets it act for two or three times as many.",

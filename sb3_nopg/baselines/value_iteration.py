@@ -3,7 +3,7 @@ Kernel value iteration: the best that the data knows, on the lists that the poli
 
 The weights at a state are a function of the action taken there. With a handful of candidate actions the nonparametric Bellman
 equation becomes a small decision problem with an optimum that iteration always finds (kernel-based reinforcement learning;
-Ormoneit and Sen, 2002). A gradient can get stuck where this cannot, so it makes a good place to start a gradient from.
+Ormoneit and Sen, 2002).
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,7 @@ import torch as th
 from gymnasium import spaces
 from scipy.stats import qmc
 
-from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.problem import BellmanProblem
-from sb3_nopg.support import Queries
 
 # Candidates for each action dimension, and for more dimensions than a grid has room for, in all.
 _LEVELS, _MOST_ON_GRID, _SCATTERED = 9, 100, 128
@@ -24,8 +22,6 @@ _LEVELS, _MOST_ON_GRID, _SCATTERED = 9, 100, 128
 _MOST_WEIGHTS = 2**27
 _ROUNDS, _SWEEPS = 60, 40
 _TOLERANCE = 1e-6
-# Next to a mean importance of one.
-_LEAST_IMPORTANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -45,16 +41,6 @@ class GreedyChoice:
     action_values: th.Tensor
     estimated_return: float
     n_rounds: int
-
-    @property
-    def actions(self) -> th.Tensor:
-        """The best candidate at each query, (m, d_a)."""
-        return self.candidates[self.action_values.argmax(dim=1)]
-
-    @property
-    def stakes(self) -> th.Tensor:
-        """How much the choice matters at each query: from the worst candidate's value to the best one's, (m,)."""
-        return self.action_values.max(dim=1).values - self.action_values.min(dim=1).values
 
 
 def candidate_actions(action_space: spaces.Box, seed: int = 0) -> np.ndarray:
@@ -106,37 +92,6 @@ def iterate_values(problem: BellmanProblem, candidates: th.Tensor) -> GreedyChoi
         chosen = best
     estimated_return = float(action_values.max(dim=1).values[problem.n_next_states :].mean())
     return GreedyChoice(candidates, q_values, action_values, estimated_return, n_rounds)
-
-
-def imitate(
-    policy: NOPGPolicy, queries: Queries, choice: GreedyChoice, n_steps: int = 300, learning_rate: float = 1e-2
-) -> float:
-    """
-    Teach a policy the greedy choice, most of all where the choice matters.
-
-    :param policy: its parameters change; its optimiser does not
-    :param queries: the states of the choice
-    :param choice: what to imitate
-    :param n_steps: of regression
-    :param learning_rate: of regression
-    :return: weighted mean square that is left, in units of half the actions' range
-    """
-    center, half_range = policy.action_center.to(choice.candidates), policy.action_half_range.to(choice.candidates)
-    target = (choice.actions - center) / half_range
-    stakes = choice.stakes / choice.stakes.mean().clamp_min(th.finfo(choice.stakes.dtype).tiny)
-    # Where nothing is at stake the target is an accident, but some action has to be learned there too.
-    importance = (stakes + _LEAST_IMPORTANCE) / (1.0 + _LEAST_IMPORTANCE)
-    optimizer = th.optim.Adam(policy.parameters(), lr=learning_rate)
-    remaining = 0.0
-    for _ in range(n_steps):
-        mean, _ = policy.action_distribution(queries.states)
-        error = ((mean.to(target) - center) / half_range - target).square().sum(dim=1)
-        loss = (importance * error).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        remaining = float(loss.detach())
-    return remaining
 
 
 class _CandidateWeights:
