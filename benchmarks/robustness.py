@@ -1,114 +1,172 @@
 """
-How dependable is learning with the defaults? Several tasks and sizes, ten seeds each, every one reported.
+How dependable is learning with the defaults? Several tasks and sizes, ten seeds each, every one reported, beside what least
+squares with a Riccati equation and doing nothing get on the same data and from the same starts.
 
-    python benchmarks/robustness.py                      all rows, ten seeds, into benchmarks/results/robustness.json
+    python benchmarks/robustness.py                      all rows, seeds 0 to 9, into benchmarks/results/robustness.json
     python benchmarks/robustness.py --device cuda        the same, trained on a GPU
-    python benchmarks/robustness.py --rows 3 4 --seeds 0 3 --set weights='"local_constant"' -o trial.json
+    python benchmarks/robustness.py --rows pendulum-random cart-pole-rest --seeds 0 3 --set horizon=60 -o trial.json
+    python benchmarks/robustness.py --methods riccati nothing --rows cart-pole -o baselines.json
 
-A model knows its task (discount, start states) and the data of its seed; all else is as it comes, or as ``--set`` says.
+A model knows its task (discount, start states) and the data of its seed; all else is as it comes, or as ``--set`` says. What
+was interrupted goes on where it stopped. A trial that ends with an error counts as one that failed, and the table says so.
 """
 
 import argparse
-import dataclasses
 import json
+import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import traceback
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 # Trials run beside each other, one core each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import gymnasium as gym
-import numpy as np
 import torch as th
 
+from least_squares_riccati import least_squares_riccati
 from machine import conditions
-from robustness_report import write_report
-from robustness_tasks import HELD_OUT_SEED, tasks
-from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.prospects import TrajectoryJudge
+from robustness_evaluation import Nothing, Policy
+from robustness_report import write_report, write_results
+from robustness_tasks import GradientTask, Row, Task, chosen_rows, rows
+
+METHODS = ("nopg", "riccati", "nothing")
+# Results of the rows that there were before are not continued.
+YARDSTICK = 2
 
 
-def run_trial(row: int, seed: int, settings: dict[str, Any], n_updates: int | None, device: str = "cpu") -> dict[str, Any]:
+def applies(method: str, row: Row) -> bool:
+    """
+    :param method: one of :data:`METHODS`
+    :param row: of the yardstick
+    """
+    if isinstance(row, Task):
+        return method != "riccati" or row.cost is not None
+    return method == "nopg"
+
+
+def run_trial(name: str, method: str, seed: int, settings: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
     """
     Train once and look.
 
-    :param row: number of the task
+    :param name: of the row
+    :param method: one of :data:`METHODS`
     :param seed: of the data and of the model
     :param settings: arguments of the model beside its task
-    :param n_updates: None for as many as ``learn`` makes by itself
-    :param device: to train on
+    :param how: ``device`` to train on, number of ``updates``, and ``human`` demonstrations
+    :return: ``real``, one number a start, or ``error``
     """
     th.set_num_threads(1)
-    task = tasks()[row]
-    data, unseen = (TransitionDataset(**task.collect(s)) for s in (seed, HELD_OUT_SEED + seed))
-    arguments = {"gamma": task.gamma, "initial_states": task.initial_states, "seed": seed, "device": device, **settings}
-    densify = arguments.pop("densify", None)
+    trial: dict[str, Any] = {"row": name, "method": method, "seed": seed}
     began = time.perf_counter()
-    if densify is not None:
-        if arguments["initial_states"] is None:
-            arguments["initial_states"] = data.observations[data.episode_starts]
-        data = data.densify(**densify)
-    model = NOPG("MlpPolicy", gym.make(task.env_id), dataset=data, **arguments)
-    model.learn(*([] if n_updates is None else [n_updates]), log_interval=None)
-    seconds = time.perf_counter() - began
+    try:
+        row = rows(how["human"])[name]
+        if isinstance(row, GradientTask):
+            # Needs SB3 and more, which the baselines do not.
+            from robustness_gradient import gradient_cosines
+
+            trial["real"] = gradient_cosines(row.case, row.size, seed, settings, how["device"])
+        else:
+            assert isinstance(row, Task)
+            policy = _baseline(row, method, seed) if method != "nopg" else _trained(row, seed, settings, how, trial)
+            trial.setdefault("seconds", round(time.perf_counter() - began, 1))
+            trial["real"] = row.evaluate(policy)
+    # Whatever it is: hours of other trials must not be lost by it, and the table shows it.
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        trial["error"] = f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
+    trial.setdefault("seconds", round(time.perf_counter() - began, 1))
+    return trial
+
+
+def _baseline(task: Task, method: str, seed: int) -> Policy:
+    if method == "nothing":
+        return Nothing()
+    assert task.cost is not None
+    space: Any = task.make_env().action_space
+    return least_squares_riccati(task.collect(seed), task.cost, space.low, space.high)
+
+
+def _trained(task: Task, seed: int, settings: dict[str, Any], how: dict[str, Any], trial: dict[str, Any]) -> Policy:
+    """Train, and note in the trial what the model says about itself."""
+    from sb3_nopg import NOPG, TransitionDataset
+
+    data = TransitionDataset(**task.collect(seed))
+    arguments = {"gamma": task.gamma, "initial_states": task.initial_states, "seed": seed, "device": how["device"], **settings}
+    began = time.perf_counter()
+    model = NOPG("MlpPolicy", task.make_env(), dataset=data, **arguments)
+    model.learn(*([] if how["updates"] is None else [how["updates"]]), log_interval=None)
+    trial["seconds"] = round(time.perf_counter() - began, 1)
+    trial["candidates"] = [str(candidate) for candidate in getattr(model, "candidates", ())]
+    trial["estimated_return"] = float(model.estimated_return())
     # Step by step a processor is the quicker one.
     model.policy.to("cpu")
-    real = task.evaluate(model)
-    prospects = TrajectoryJudge.of(model).prospects(model.act)
-    model.policy.to(model.device)
-    return {
-        "task": task.name,
-        "n": task.size,
-        "seed": seed,
-        "real": real,
-        "estimated_return": model.estimated_return(),
-        "held_out_return": model.estimated_return(unseen),
-        "trajectory_reward": prospects.score,
-        "trajectories_lasting": prospects.lasting,
-        "attempts": [dataclasses.asdict(attempt) for attempt in model.attempts],
-        "start": [trial.name for trial in model.start_trials][:1],
-        "seconds": round(seconds, 1),
-    }
+    return model.policy
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="*", default=range(len(tasks())), help="numbers of the tasks")
-    parser.add_argument("--seeds", type=int, nargs=2, default=(0, 10), metavar=("FROM", "TO"))
+    parser.add_argument("--rows", nargs="+", metavar="NAME", help="how the names of rows begin; all by default")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--seeds", type=int, nargs=2, default=(0, 10), metavar=("FROM", "TO"), help="TO is left out")
     parser.add_argument("--updates", type=int, help="policy updates; by default as many as learn() makes")
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=JSON", help="arguments of NOPG")
+    parser.add_argument("--human", type=Path, metavar="NPZ", help="a person's demonstrations of the mountain car: more rows")
     parser.add_argument("--device", default="cpu", help="to train on; trials share a GPU")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "results" / "robustness.json")
     arguments = parser.parse_args()
+    try:
+        names = chosen_rows(arguments.rows, arguments.human)
+    except ValueError as error:
+        parser.error(str(error))
     settings = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in arguments.set)}
 
-    how = {"settings": settings, "device": arguments.device, "updates": arguments.updates}
-    results = {"conditions": conditions(("torch", "stable_baselines3")), **how, "trials": []}
+    how = {"yardstick": YARDSTICK, "settings": settings, "device": arguments.device, "updates": arguments.updates}
+    results: dict[str, Any] = {"conditions": conditions(("torch", "stable_baselines3")), **how, "trials": []}
     if arguments.output.exists():
         before = json.loads(arguments.output.read_text(encoding="utf-8"))
         if (was := {name: before.get(name) for name in how}) != how:
             parser.error(f"{arguments.output} holds results of other runs: {was}")
         results["trials"] = before["trials"]
-    done = {(trial["task"], trial["n"], trial["seed"]) for trial in results["trials"]}
-    order = [(task.name, task.size) for task in tasks()]
-    jobs = [(row, seed) for row in arguments.rows for seed in range(*arguments.seeds) if (*order[row], seed) not in done]
+
+    every = rows(arguments.human)
+    done = {(trial["row"], trial["method"], trial["seed"]) for trial in results["trials"]}
+    jobs = [
+        (name, method, seed)
+        for name in names
+        for method in arguments.methods
+        # Doing nothing, from starts that are the same for every seed, is one trial.
+        for seed in range(*(arguments.seeds if method != "nothing" else (0, 1)))
+        if applies(method, every[name]) and (name, method, seed) not in done
+    ]
     # Long ones first, so that no core waits for one of them at the end.
-    jobs.sort(key=lambda job: -tasks()[job[0]].size)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        running = [pool.submit(run_trial, row, seed, settings, arguments.updates, arguments.device) for row, seed in jobs]
+    jobs.sort(key=lambda job: (job[1] != "nopg", -every[job[0]].size))
+    _run(jobs, settings, {**how, "human": arguments.human}, arguments.jobs, results, arguments.output)
+    write_report(arguments.output, results, every)
+
+
+def _run(
+    jobs: list[tuple[str, str, int]],
+    settings: dict[str, Any],
+    how: dict[str, Any],
+    n_workers: int,
+    results: dict[str, Any],
+    output: Path,
+) -> None:
+    # Spawned: a process that is forked cannot use a GPU if this one has touched it.
+    with ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running: list[Future[dict[str, Any]]] = [pool.submit(run_trial, *job, settings, how) for job in jobs]
         for number, finished in enumerate(as_completed(running), 1):
             trial = finished.result()
-            worst = {start: round(float(np.min(values))) for start, values in trial["real"].items()}
-            print(f"{number}/{len(running)} {trial['task']}, n = {trial['n']}, seed {trial['seed']}: {worst}", flush=True)
+            outcome = trial.get("error") or " ".join(f"{value:.5g}" for value in trial["real"][:10])
+            progress = f"{number}/{len(running)} {trial['row']}, {trial['method']}, seed {trial['seed']}"
+            print(f"{progress}: {outcome} ({trial['seconds']} s)", flush=True)
             results["trials"].append(trial)
             # After every trial: what was interrupted goes on where it stopped.
-            arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    results["trials"].sort(key=lambda trial: (order.index((trial["task"], trial["n"])), trial["seed"]))
-    write_report(arguments.output, results)
+            write_results(output, results)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from nopg_envs.cartpole import (
     register,
 )
 
-BALANCE, SWING_UP = "nopg/QuanserCartPoleBalance-v0", "nopg/QuanserCartPoleSwingUp-v0"
+BALANCE, SWING_UP = "nopg/QuanserCartPoleBalance-v0", "nopg/QuanserCartPoleSwingUp-v1"
 if BALANCE not in gym.registry:
     register()
 IDENTIFIED = PARAMETER_SETS["identified"]
@@ -152,7 +152,7 @@ def test_observation_and_reward_follow_the_state(env_class: type):
         x, theta, x_dot, theta_dot = info["state"]
         expected = [x, math.sin(theta), math.cos(theta), x_dot, theta_dot]
         np.testing.assert_allclose(observation, expected, rtol=1e-6, atol=1e-7)
-        assert reward == math.cos(theta)
+        assert reward == (math.cos(theta) if env_class is QuanserCartPoleBalanceEnv else (1.0 + math.cos(theta)) / 2.0)
         assert info["voltage_volt"] == command
         assert not truncated
 
@@ -204,6 +204,19 @@ def test_swing_up_turns_over_without_an_end():
         _, _, terminated, _, info = env.step(volts(0.0))
         assert not terminated
     assert info["state"][1] > 3 * np.pi
+
+
+def test_swing_up_never_gains_by_an_early_end():
+    env = QuanserCartPoleSwingUpEnv()
+    env.reset()
+    # Hanging still is as bad as it gets, and costs nothing.
+    assert env.step(volts(0.0))[1] == pytest.approx(0.0, abs=1e-6)
+    env.reset(options={"state": (0.0, 0.0, 0.0, 0.0)})
+    assert env.step(volts(0.0))[1] == pytest.approx(1.0, abs=1e-4)
+    data = nopg_envs.rollouts(QuanserCartPoleSwingUpEnv(), "held", n_transitions=500, start="operator", seed=0)
+    assert data["terminals"].any()
+    assert (data["rewards"] >= 0.0).all()
+    assert (data["rewards"] <= 1.0).all()
 
 
 # --- Starts -----------------------------------------------------------------------------------------------------------------

@@ -107,13 +107,13 @@ def test_spaces_are_those_of_single_carts(task: str):
     assert batch.observation_space.contains(observations)
 
 
-@pytest.mark.parametrize(("name", "n_steps"), [("Balance", 10_000), ("SwingUp", 500)])
+@pytest.mark.parametrize(("name", "n_steps"), [("Balance-v0", 10_000), ("SwingUp-v1", 500)])
 def test_made_by_id(name: str, n_steps: int):
-    env = gym.make_vec(f"nopg/QuanserCartPole{name}-v0", num_envs=3, vectorization_mode="vector_entry_point", start="operator")
+    env = gym.make_vec(f"nopg/QuanserCartPole{name}", num_envs=3, vectorization_mode="vector_entry_point", start="operator")
     assert isinstance(env, CartPoleVectorEnv)
     assert env.max_episode_steps == n_steps
     _, infos = env.reset(seed=0)
-    assert (np.abs(infos["state"][:, 1]) > 3).all() == (name == "SwingUp")
+    assert (np.abs(infos["state"][:, 1]) > 3).all() == (name == "SwingUp-v1")
 
 
 def test_seeds():

@@ -7,7 +7,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-IDS = ("nopg/LQR-v0", "nopg/Pendulum-v0", "nopg/QuanserCartPoleBalance-v0", "nopg/QuanserCartPoleSwingUp-v0")
+IDS = ("nopg/LQR-v0", "nopg/Pendulum-v0", "nopg/QuanserCartPoleBalance-v0", "nopg/QuanserCartPoleSwingUp-v1")
 
 
 def run_afresh(*lines: str) -> None:
@@ -51,6 +51,18 @@ def test_entry_point_of_the_distribution_registers_all_of_them():
         "    gym.registry.pop(env_id, None)",
         "register()",
         "assert set(IDS) <= set(gym.registry)",
+    )
+
+
+def test_versions_that_are_gone_name_their_successor():
+    run_afresh(
+        "import nopg_envs",
+        "try:",
+        "    gym.make('nopg/QuanserCartPoleSwingUp-v0')",
+        "except gym.error.DeprecatedEnv as error:",
+        "    assert 'nopg/QuanserCartPoleSwingUp-v1' in str(error), error",
+        "else:",
+        "    raise AssertionError('made')",
     )
 
 

@@ -6,6 +6,8 @@ import numpy as np
 from gymnasium import spaces
 
 Behaviour = Callable[[np.ndarray], np.ndarray]
+# Fewest and most steps that `held` keeps to an action: at 50 Hz up to half a swing of a Quanser's pole.
+HOLD_STEPS = (2, 19)
 
 
 def uniform(action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:
@@ -42,9 +44,31 @@ def gaussian_mixture(action_space: spaces.Box, rng: np.random.Generator) -> Beha
     return draw
 
 
+def held(action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:
+    """
+    Every action equally likely, and held for 2 to 19 steps: pushes that are long enough to move something. Actions drawn anew
+    at every step cancel out before a pendulum has swung.
+
+    :param action_space: bounded
+    :param rng: drawn from whenever an action was held long enough, whether or not an episode ended meanwhile
+    """
+    low, high = _range(action_space)
+    action, n_left = low, 0
+
+    def draw(observation: np.ndarray) -> np.ndarray:
+        nonlocal action, n_left
+        if n_left == 0:
+            action, n_left = rng.uniform(low, high), int(rng.integers(*HOLD_STEPS, endpoint=True))
+        n_left -= 1
+        return action.copy()
+
+    return draw
+
+
 BEHAVIOURS: dict[str, Callable[[spaces.Box, np.random.Generator], Behaviour]] = {
     "uniform": uniform,
     "gaussian_mixture": gaussian_mixture,
+    "held": held,
 }
 
 

@@ -81,8 +81,9 @@ def rollouts(
 
     :param env: environment with Box spaces; with ``n_episodes``, one whose episodes end or are cut within its own time limit
         or within 100,000 steps
-    :param policy: from observation to action, or ``"uniform"`` or ``"gaussian_mixture"``
-        (:mod:`nopg_envs.behaviours`), the paper's behaviours on the cart-pole and on the pendulum
+    :param policy: from observation to action, or a name of :mod:`nopg_envs.behaviours`: ``"uniform"`` and
+        ``"gaussian_mixture"``, the paper's behaviours on the cart-pole and on the pendulum, or ``"held"``, actions that last
+        for some steps
     :param n_transitions: exactly so many transitions, or
     :param n_episodes: so many whole episodes
     :param start: where episodes start: ``"paper"`` or ``"operator"`` in environments that know these starts, a state, or a

@@ -27,7 +27,7 @@ def register() -> None:
         max_episode_steps=10_000,
     )
     gym.register(
-        "nopg/QuanserCartPoleSwingUp-v0",
+        "nopg/QuanserCartPoleSwingUp-v1",
         entry_point="nopg_envs.cartpole.env:QuanserCartPoleSwingUpEnv",
         vector_entry_point="nopg_envs.cartpole.vector:SwingUpVectorEnv",
         max_episode_steps=500,

@@ -71,7 +71,9 @@ class QuanserCartPoleEnv(gym.Env[np.ndarray, np.ndarray]):
         if self.render_mode == "human":
             self.render()
         terminated = simulator.termination is not None
-        return self._observe(simulator), math.cos(simulator.state[1]), terminated, False, self._info(simulator)
+        offset = self.options.reward_offset
+        reward = (math.cos(simulator.state[1]) + offset) / (1.0 + offset)
+        return self._observe(simulator), reward, terminated, False, self._info(simulator)
 
     def render(self) -> Any:
         if self.render_mode is None:
@@ -215,8 +217,9 @@ class QuanserCartPoleSwingUpEnv(QuanserCartPoleEnv):
 
     ## Reward and end
 
-    ``cos θ`` of the state reached. Terminal when the cart leaves its rail (|x| > 0.407 m); the angle is free. Truncated after
-    500 steps (10 s) when made by its id.
+    ``(1 + cos θ) / 2`` of the state reached: 1 upright, 0 hanging, never negative, so that an early end is never better than
+    going on. Terminal when the cart leaves its rail (|x| > 0.407 m); the angle is free. Truncated after 500 steps (10 s) when
+    made by its id.
 
     ## Start
 
@@ -225,7 +228,8 @@ class QuanserCartPoleSwingUpEnv(QuanserCartPoleEnv):
 
     ## Version history
 
-    * v0: first version
+    * v1: reward ``(1 + cos θ) / 2``
+    * v0: first version, reward ``cos θ``. Hanging cost 1 a step, which running off the rail ended: removed
     """
 
     task = "swing_up"

@@ -30,6 +30,7 @@ class Task:
     :param query_theta_rad: reach of a grid of queries when no limit sets it
     :param query_cart_speed: reach of a grid of queries, m/s
     :param query_pole_speed: reach of a grid of queries, rad/s
+    :param reward_offset: c of the reward (cos θ + c) / (1 + c), which is 1 upright; from 1 on it is never negative
     """
 
     rest_angle_rad: float
@@ -37,11 +38,13 @@ class Task:
     query_theta_rad: float
     query_cart_speed: float
     query_pole_speed: float
+    reward_offset: float
 
 
 TASKS = {
-    "balance": Task(0.0, 0.2, math.pi, 1.0, 1.5),
-    "swing_up": Task(math.pi, math.inf, math.pi, 2.0, 15.0),
+    "balance": Task(0.0, 0.2, math.pi, 1.0, 1.5, reward_offset=0.0),
+    # Where most rewards are negative, the shortest way off the rail would be the best thing to do.
+    "swing_up": Task(math.pi, math.inf, math.pi, 2.0, 15.0, reward_offset=1.0),
 }
 
 
@@ -149,6 +152,11 @@ class CartPoleOptions:
     def step_s(self) -> float:
         """Length of a physics step, s."""
         return 1.0 / self.physics_hz
+
+    @property
+    def reward_offset(self) -> float:
+        """c of the reward (cos θ + c) / (1 + c)."""
+        return TASKS[self.task].reward_offset
 
     def voltage_bound(self, parameters: CartPoleParameters) -> float:
         """Voltage beyond which this cart's input is cut, V."""

@@ -86,7 +86,8 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         carts = np.flatnonzero(starting).tolist()
         if carts:
             self._place(carts, [self.options.begin(self._generators[cart]) for cart in carts])
-        rewards = np.where(starting, 0.0, np.cos(self._batch.positions[1]))
+        offset = self.options.reward_offset
+        rewards = np.where(starting, 0.0, (np.cos(self._batch.positions[1]) + offset) / (1.0 + offset))
         self._ended = terminated | truncated
         return self._observe(), rewards, terminated, truncated, self._infos(reasons)
 

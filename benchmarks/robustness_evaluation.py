@@ -1,0 +1,119 @@
+"""How a policy really does: simulated from every start at once, one number a start."""
+
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from nopg_envs.cartpole import CartPoleVectorEnv
+
+N_STARTS, BALANCE_STEPS = 10, 10_000
+# The angle that ends an evaluation, whatever the angle that ended the episodes of the data.
+BALANCE_LIMIT_RAD = 0.2
+# Fifteen seconds, of which the last five count.
+SWING_UP_STEPS, UPRIGHT_STEPS, UPRIGHT_COSINE = 750, 250, 0.95
+PENDULUM_STEPS = 500
+N_CAR_STARTS, CAR_STEPS = 100, 500
+# Starts of evaluations are drawn far from the seeds of data.
+EVALUATION_SEED = 200_000
+# About rest at the centre: |x| ≤ 1 cm, |θ| ≤ 0.5°.
+NEAR_REST = (0.01, float(np.radians(0.5)), 0.0, 0.0)
+
+
+class Policy(Protocol):
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]: ...
+
+
+class Nothing:
+    """Zero, whatever is observed."""
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, Any]:
+        return np.zeros((len(observation), 1), dtype=np.float32), None
+
+
+def balanced_steps(policy: Policy, starts: str, parameters: str) -> list[float]:
+    """
+    Steps that the pole stays within 0.2 rad and the cart on its rail.
+
+    :param policy: to follow
+    :param starts: ``"operator"`` for the operator's, ``"rest"`` for those near rest at the centre
+    :param parameters: of the cart
+    """
+    env = CartPoleVectorEnv(
+        num_envs=N_STARTS,
+        max_episode_steps=BALANCE_STEPS + 1,
+        start="operator",
+        parameters=parameters,
+        theta_limit_rad=BALANCE_LIMIT_RAD,
+    )
+    options = None
+    if starts == "rest":
+        drawn = np.random.default_rng(EVALUATION_SEED).uniform(-1.0, 1.0, size=(N_STARTS, 4))
+        options = {"state": drawn * NEAR_REST}
+    observations, _ = env.reset(seed=EVALUATION_SEED, options=options)
+    alive, survived, memory = np.ones(N_STARTS, dtype=bool), np.zeros(N_STARTS), None
+    for _ in range(BALANCE_STEPS):
+        actions, memory = policy.predict(observations, memory, deterministic=True)
+        observations, _, terminated, _, _ = env.step(actions)
+        alive &= ~terminated
+        survived += alive
+        if not alive.any():
+            break
+    return survived.tolist()
+
+
+def upright_steps(policy: Policy, volts: float) -> list[float]:
+    """
+    Steps with cos θ above 0.95, of the last 250 of 750, from where an operator lets the pole hang; none where the cart left
+    its rail.
+
+    :param policy: to follow
+    :param volts: largest voltage
+    """
+    env = CartPoleVectorEnv(
+        num_envs=N_STARTS, max_episode_steps=SWING_UP_STEPS + 1, start="operator", task="swing_up", voltage_limit_volt=volts
+    )
+    observations, _ = env.reset(seed=EVALUATION_SEED)
+    alive, upright, memory = np.ones(N_STARTS, dtype=bool), np.zeros(N_STARTS), None
+    for step in range(SWING_UP_STEPS):
+        actions, memory = policy.predict(observations, memory, deterministic=True)
+        observations, _, terminated, _, infos = env.step(actions)
+        alive &= ~terminated
+        if step >= SWING_UP_STEPS - UPRIGHT_STEPS:
+            upright += np.cos(infos["state"][:, 1]) > UPRIGHT_COSINE
+        if not alive.any():
+            break
+    return np.where(alive, upright, 0.0).tolist()
+
+
+def pendulum_return(policy: Policy) -> list[float]:
+    """Return of 500 steps from hanging still, the only start."""
+    env = gym.make_vec("nopg/Pendulum-v0", num_envs=1, vectorization_mode="sync", max_episode_steps=PENDULUM_STEPS + 1)
+    observations, _ = env.reset(seed=EVALUATION_SEED)
+    total, memory = 0.0, None
+    for _ in range(PENDULUM_STEPS):
+        actions, memory = policy.predict(observations, memory, deterministic=True)
+        observations, rewards, _, _, _ = env.step(actions)
+        total += float(rewards[0])
+    return [total]
+
+
+def minus_steps_to_goal(policy: Policy) -> list[float]:
+    """−1 a step until the mountain car reaches its flag, −500 where it does not."""
+    env = gym.make_vec(
+        "MountainCarContinuous-v0", num_envs=N_CAR_STARTS, vectorization_mode="sync", max_episode_steps=CAR_STEPS + 1
+    )
+    observations, _ = env.reset(seed=EVALUATION_SEED)
+    driving, steps, memory = np.ones(N_CAR_STARTS, dtype=bool), np.zeros(N_CAR_STARTS), None
+    for _ in range(CAR_STEPS):
+        actions, memory = policy.predict(observations, memory, deterministic=True)
+        observations, _, terminated, _, _ = env.step(actions)
+        steps += driving
+        driving &= ~terminated
+        if not driving.any():
+            break
+    return (-steps).tolist()
