@@ -28,7 +28,7 @@ import torch as th
 
 from machine import conditions
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman import return_derivative, solve_bellman
+from sb3_nopg.bellman.on_samples import return_derivative, solve_bellman
 from sb3_nopg.distributed import process_group
 from sb3_nopg.memory import size_of
 from sb3_nopg.neighbors import find_neighbors

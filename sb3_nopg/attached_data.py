@@ -1,6 +1,8 @@
 """The data that a model learns from: attached, held out in part, and turned into a Bellman equation when it is needed."""
 
+import logging
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -8,21 +10,31 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
-from sb3_nopg.bellman import WarmStart
+from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces
 from sb3_nopg.checkpoint import ResumableAlgorithm
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.distributed import check_same_everywhere
+from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
 from sb3_nopg.errors import InputError
 from sb3_nopg.memory import available_memory, check_memory, size_of
 from sb3_nopg.neighbors import NeighborCount
 from sb3_nopg.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
+from sb3_nopg.prediction.judge import halves, steps_ahead
 from sb3_nopg.preparation import build_problem, find_initial_states, split_off
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.reporting import announce_thin_support
+from sb3_nopg.training.course import OWN, RECIPES, Course, CourseSettings
+from sb3_nopg.training.estimator import ModelEstimator
 
+_logger = logging.getLogger(__name__)
+# Share of its size that an observation must vary by for a policy on a model to see it at full size.
+_LEAST_SPREAD = 0.01
+# The nodes' equations are solved for one update after another: their values need not be better than the model.
+_NODE_TOLERANCE = 1e-4
 BandwidthChoice = str | float | list[float] | np.ndarray
 
 
@@ -60,10 +72,19 @@ class LearnsFromData(ResumableAlgorithm):
         _held_out_problem: BellmanProblem | None
         _noise: th.Tensor | None
         _noise_seed: int
+        transitions: str
+        horizon: str | float
+        model_kwargs: dict[str, Any] | None
+        solver_tolerance: float
+        _estimator: ModelEstimator | None
+        _held_out_evaluation: PolicyEvaluation | None
+        _course: Course | None
+        _course_before: dict[str, Any] | None
         _noise_epoch: int
 
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def return_on(self, problem: BellmanProblem) -> float: ...
+        def evaluation(self, dataset: TransitionDataset | None = None) -> PolicyEvaluation: ...
 
     def set_dataset(self, dataset: TransitionDataset) -> None:
         """
@@ -89,11 +110,14 @@ class LearnsFromData(ResumableAlgorithm):
             )
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         if self.normalize_observations:
-            self.policy.fit_normalization(dataset.observations)
+            self.policy.fit_normalization(dataset.observations, self._least_spread)
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
         self._training_data, self.held_out_data = training_data, held_out_data
         self._problem, self._held_out_problem, self._start_states = None, None, None
-        self._warm_start = WarmStart()
+        self._estimator, self._course, self._held_out_evaluation, self._warm_start = None, None, None, WarmStart()
+        if self.transitions == "model":
+            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when it is needed.
+            check_model_settings(training_data, self.model_kwargs or {})
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
@@ -120,15 +144,88 @@ class LearnsFromData(ResumableAlgorithm):
                 announce_thin_support(self._problem, self._policy_actions(self._problem).detach())
         return self._problem
 
+    def _find_start_states(self) -> np.ndarray:
+        if self._start_states is None:
+            dataset = self.dataset
+            assert dataset is not None
+            self._start_states = self.processes.from_main(
+                lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
+            )
+        return self._start_states
+
+    @property
+    def _least_spread(self) -> float:
+        """Share of its size that an observation must vary by for the policy to see it at full size."""
+        return _LEAST_SPREAD if self.transitions == "model" else 1e-8
+
+    @property
+    def estimator(self) -> ModelEstimator:
+        """A model of the data, and all that follows from it without a policy; fitted at the first call."""
+        if self._estimator is None:
+            if self._training_data is None:
+                raise InputError(
+                    "dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first"
+                )
+            self._estimator = self._estimator_on(self._training_data)
+        return self._estimator
+
+    @property
+    def dynamics(self) -> DynamicsModel:
+        """The model of the system that the data make."""
+        return self.estimator.dynamics
+
+    def _estimator_on(self, dataset: TransitionDataset, like: DynamicsModel | None = None) -> ModelEstimator:
+        if dataset.action_space is None:
+            dataset = replace(dataset, action_space=self.action_space)
+        starts = self._find_start_states()
+        settings = {**(self.model_kwargs or {}), "seed": self._noise_seed % 2**31}
+        if like is not None:
+            settings = {name: value for name, value in settings.items() if name in ("limits", "reward", "n_nodes", "seed")}
+        return ModelEstimator.fit(dataset, starts, self.gamma, self.device, like, **settings)
+
+    def course(self, n_updates: int) -> Course:
+        """
+        What training goes through: the one that is under way, or one from where the policy is.
+
+        :param n_updates: of a new one
+        """
+        if self._course is None:
+            self._course = self._new_course(n_updates)
+        return self._course
+
+    def _new_course(self, n_updates: int) -> Course:
+        whole = self.estimator
+        fresh = self._n_updates == 0 and n_updates >= len(RECIPES)
+        settings = CourseSettings(
+            n_updates,
+            self.horizon,
+            self.n_action_samples,
+            max(self.solver_tolerance, _NODE_TOLERANCE),
+            self._noise_seed,
+            RECIPES if fresh and self.policy.can_be_taught else (OWN,),
+        )
+        half = self._halves(whole) if len(settings.recipes) > 1 else None
+        course = Course(self.policy, settings, whole, half, steps_ahead(self.gamma))
+        if self._course_before is not None:
+            course.restore(self._course_before)
+            self._course_before = None
+        return course
+
+    def _halves(self, whole: ModelEstimator) -> tuple[ModelEstimator, DynamicsModel] | None:
+        rows, others = halves(whole.dataset, self._noise_seed % 2**31)
+        if rows is None or others is None:
+            _logger.warning(
+                "There are too few episodes to keep some from training: candidates are judged by what they learned."
+            )
+            return None
+        judging = self._estimator_on(whole.dataset.filter(others), whole.dynamics)
+        return self._estimator_on(whole.dataset.filter(rows), whole.dynamics), judging.dynamics
+
     def _prepare(self) -> BellmanProblem:
         if self.dataset is None or self.bandwidths is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         check_same_everywhere(self)
-        if self._start_states is None:
-            dataset = self.dataset
-            self._start_states = self.processes.from_main(
-                lambda: find_initial_states(self.initial_states, dataset, self.env, self.seed)
-            )
+        self._find_start_states()
         generator = self._noise_generator()
         assert self._training_data is not None
         problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
@@ -179,9 +276,14 @@ class LearnsFromData(ResumableAlgorithm):
 
     def held_out_return(self) -> float:
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
-        problem = self.held_out_problem()
-        if problem is None:
+        if self.held_out_data is None:
             raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
+        if self.transitions == "model":
+            if self._held_out_evaluation is None:
+                self._held_out_evaluation = self.evaluation(self.held_out_data)
+            return self._held_out_evaluation.estimated_return()
+        problem = self.held_out_problem()
+        assert problem is not None
         return self.return_on(problem)
 
     def held_out_problem(self) -> BellmanProblem | None:
@@ -193,9 +295,7 @@ class LearnsFromData(ResumableAlgorithm):
     @property
     def start_states(self) -> np.ndarray:
         """Where the task starts, (n₀, d_s)."""
-        self.prepared_problem()
-        assert self._start_states is not None
-        return self._start_states
+        return self._find_start_states()
 
     def _noise_generator(self) -> th.Generator:
         # On the CPU, whatever the device: every device gets the same draws.

@@ -21,13 +21,14 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.utils import get_device
 
-from sb3_nopg.bellman import WarmStart
+from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.fingerprint import dataset_fingerprint
 from sb3_nopg.keeping import BestSoFar
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
+from sb3_nopg.training.course import Course
 
 _logger = logging.getLogger(__name__)
 _FORMAT = 5
@@ -42,12 +43,17 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         dataset: TransitionDataset | None
         initial_states: np.ndarray | None
         processes: Processes
+        transitions: str
+        _course: Course | None
+        _course_before: dict[str, Any] | None
         _warm_start: WarmStart
         _start_states: np.ndarray | None
         _best: BestSoFar | None
         _best_before: BestSoFar | None
 
         def set_dataset(self, dataset: TransitionDataset) -> None: ...
+        @property
+        def start_states(self) -> np.ndarray: ...
         def settings(self) -> dict[str, str]: ...
         def prepared_problem(self) -> BellmanProblem: ...
         def held_out_problem(self) -> BellmanProblem | None: ...
@@ -59,7 +65,7 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         :param path: of the file. In a distributed run all processes must call this; the main one writes, and all wait for it
         """
         path = pathlib.Path(path)
-        problem = self.prepared_problem()
+        problem = self.prepared_problem() if self.transitions == "samples" else None
         if self.processes.is_main:
             model = io.BytesIO()
             self.save(model)
@@ -119,13 +125,14 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
             **_circumstances(self.processes),
         }
 
-    def _state(self, problem: BellmanProblem) -> dict[str, Any]:
-        held_out = self.held_out_problem()
+    def _state(self, problem: BellmanProblem | None) -> dict[str, Any]:
+        held_out = None if problem is None else self.held_out_problem()
         return {
-            "start_states": th.tensor(self._start_states),
+            "start_states": th.tensor(self.start_states),
             "q_history": self._warm_start.q_history.values,
             "visitation_history": self._warm_start.visitation_history.values,
-            "coarse_model": problem.coarse_model.state(),
+            "coarse_model": None if problem is None else problem.coarse_model.state(),
+            "course": None if self._course is None else self._course.state(),
             "held_out_coarse_model": None if held_out is None else held_out.coarse_model.state(),
             "best": None if self._best is None else self._best.state(),
             "generators": _generator_states(),
@@ -140,8 +147,11 @@ class ResumableAlgorithm(OffPolicyAlgorithm):
         finally:
             self.initial_states = given
         self._start_states = start_states
-        self.prepared_problem().coarse_model.restore(state["coarse_model"], self.gamma)
-        held_out = self.held_out_problem()
+        self._course_before = state["course"]
+        held_out = None
+        if state["coarse_model"] is not None:
+            self.prepared_problem().coarse_model.restore(state["coarse_model"], self.gamma)
+            held_out = self.held_out_problem()
         if held_out is not None:
             held_out.coarse_model.restore(state["held_out_coarse_model"], self.gamma)
         if state["best"] is not None:

@@ -11,6 +11,9 @@ from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.neighbors import check_neighbor_count
 
+#: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
+MODEL_SETTINGS = {"angles", "limits", "reward", "bandwidth", "n_earlier_actions", "n_nodes"}
+
 
 def check_settings(settings: Any) -> None:
     """
@@ -36,10 +39,33 @@ def check_settings(settings: Any) -> None:
     check_neighbor_count(settings.n_neighbors)
     if settings.variant not in settings.variants:
         raise InputError("variant", f"{settings.variant!r} is no variant of this class", f"Use one of {settings.variants}")
+    _check_transitions(settings)
     if settings.weights not in ("local_constant", "local_linear"):
         raise InputError("weights", f"{settings.weights!r} is unknown", 'Give "local_constant" or "local_linear"')
     if settings.precision not in ("float32", "float64"):
         raise InputError("precision", f"{settings.precision!r} is unknown", 'Give "float64" or "float32"')
+
+
+def _check_transitions(settings: Any) -> None:
+    if settings.transitions not in ("model", "samples"):
+        raise InputError("transitions", f"{settings.transitions!r} is unknown", 'Give "model" or "samples"')
+    horizon = settings.horizon
+    if isinstance(horizon, str):
+        if horizon != "auto":
+            raise InputError("horizon", f"{horizon!r} is unknown", 'Give a number of steps, 0, infinity or "auto"')
+    elif isinstance(horizon, bool) or not isinstance(horizon, int | float | np.integer) or not horizon >= 0:
+        raise InputError("horizon", f"{horizon!r} is no number of steps", 'Give one, 0, infinity or "auto"')
+    elif horizon != np.inf and horizon != int(horizon):
+        raise InputError("horizon", f"{horizon} is no whole number", 'Give steps, 0, infinity or "auto"')
+    unknown = set(settings.model_kwargs or {}) - MODEL_SETTINGS
+    if unknown:
+        raise InputError("model_kwargs", f"{sorted(unknown)[0]!r} is unknown", f"Use {', '.join(sorted(MODEL_SETTINGS))}")
+    if settings.distributed and settings.transitions == "model":
+        raise InputError(
+            "distributed",
+            "the model's nodes are one process's work, however many samples there are",
+            'Use transitions="samples"',
+        )
 
 
 def _check_keeping(settings: Any) -> None:

@@ -19,7 +19,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule, TensorDict
 from sb3_nopg.arrays import regular_array
 from sb3_nopg.attached_data import BandwidthChoice, check_dataset
 from sb3_nopg.bandwidth import Bandwidths
-from sb3_nopg.bellman import WarmStart, return_derivative, solve_bellman
+from sb3_nopg.bellman.on_samples import WarmStart, return_derivative, solve_bellman
 from sb3_nopg.buffer import (
     dataset_from_replay_buffer,
     read_replay_buffer,
@@ -40,12 +40,16 @@ from sb3_nopg.policies import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
+from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
 from sb3_nopg.queries import PolicyQueries
 from sb3_nopg.query_batches import draw_queries
 from sb3_nopg.reporting import record_update
 from sb3_nopg.threads import threads_for
+from sb3_nopg.training.course import Candidate, Course
+from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.training_loop import TrainingLoop
 
 # What belongs to the data, or can be prepared again from it.
@@ -60,6 +64,11 @@ _UNSAVED = (
     "_warm_start",
     "_best",
     "_best_before",
+    "_estimator",
+    "_course",
+    "_course_before",
+    "_held_out_evaluation",
+    "judgement",
     "distributed",
     "processes",
 )
@@ -69,8 +78,10 @@ class NOPG(PolicyQueries, TrainingLoop):
     """
     Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020).
 
-    Kernel regression on the data gives the policy's value in closed form, and with it the full policy gradient. Nothing is
-    ever tried out: ``learn`` neither steps nor resets an environment, except to draw start states where neither
+    Kernel regression on the data gives the policy's value in closed form, and with it the full policy gradient. By default the
+    regression is of the system itself, and several candidates compete, judged by episodes that they were not trained on. The
+    settings of bandwidths, weights and neighbours belong to the paper's estimator, ``transitions="samples"``. Nothing is ever
+    tried out: ``learn`` neither steps nor resets an environment, except to draw start states where neither
     ``initial_states`` nor the data tell them.
 
     :param policy: ``"MlpPolicy"``, ``"LinearPolicy"`` or a subclass of :class:`NOPGPolicy`
@@ -86,6 +97,12 @@ class NOPG(PolicyQueries, TrainingLoop):
     :param dataset: the data; can be given later with :meth:`set_dataset` or :meth:`load_replay_buffer`
     :param initial_states: where the task starts, (n₀, d_s); if None the starts of the data's episodes, or else 16 resets of
         the environment
+    :param transitions: ``"model"``: next states come from a local affine model of the system (:mod:`sb3_nopg.dynamics`), at
+        nodes and along trajectories; ``"samples"``, the paper's: they are the recorded ones
+    :param horizon: with a model, steps that a policy is followed before the nodes' value takes over: 0 for the nodes alone,
+        infinity for no such value, ``"auto"`` for what goes with where a candidate started (:mod:`sb3_nopg.training.course`)
+    :param model_kwargs: of the model: ``angles``, ``limits``, ``reward``, ``bandwidth``, ``n_earlier_actions``, ``n_nodes``,
+        see :meth:`sb3_nopg.DynamicsModel.fit`
     :param variant: ``"D"`` for a deterministic, ``"S"`` for a stochastic policy
     :param state_bandwidth: of the state kernel, in the data's units: a number, one for each dimension, or the name of a rule
     :param action_bandwidth: of the action kernel, likewise
@@ -146,6 +163,9 @@ class NOPG(PolicyQueries, TrainingLoop):
         _init_setup_model: bool = True,
         dataset: TransitionDataset | None = None,
         initial_states: ArrayLike | None = None,
+        transitions: str = "model",
+        horizon: str | float = "auto",
+        model_kwargs: dict[str, Any] | None = None,
         variant: str | None = None,
         state_bandwidth: BandwidthChoice = "effective_neighbors",
         action_bandwidth: BandwidthChoice = "effective_neighbors",
@@ -173,6 +193,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         distributed: bool = False,
     ):
         self.variant = self.variants[0] if variant is None else variant
+        self.transitions, self.horizon, self.model_kwargs = transitions, horizon, model_kwargs
         self.dataset = dataset
         self.initial_states = None if initial_states is None else regular_array("initial_states", initial_states).copy()
         self.state_bandwidth = state_bandwidth
@@ -225,6 +246,16 @@ class NOPG(PolicyQueries, TrainingLoop):
             sde_support=False,
             support_multi_env=True,
         )
+        #: what training has tried, the chosen one first
+        self.candidates: tuple[Candidate, ...] = ()
+        #: how the candidates compare; None before training, and for a loaded model
+        self.judgement: Judgement | None = None
+        #: fingerprint of the data that the policy was trained on
+        self.learned_from: str | None = None
+        self._estimator: ModelEstimator | None = None
+        self._course: Course | None = None
+        self._course_before: dict[str, Any] | None = None
+        self._held_out_evaluation: PolicyEvaluation | None = None
         self.bandwidths: Bandwidths | None = None
         self.held_out_data: TransitionDataset | None = None
         self._training_data: TransitionDataset | None = None
@@ -261,6 +292,8 @@ class NOPG(PolicyQueries, TrainingLoop):
             raise InputError(
                 "policy", f"{self.policy_class.__name__} is {kind}", f"It does not go with variant {self.variant!r}"
             )
+        if self.transitions == "model":
+            self.policy.begin_calmly()
         self.policy = self.policy.to(self.device)
         if self.dataset is not None:
             self.set_dataset(self.dataset)
@@ -293,6 +326,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         super().set_env(env, force_reset)
         # Start states may have come from the environment before.
         self._problem, self._held_out_problem, self._start_states = None, None, None
+        self._estimator, self._course, self._held_out_evaluation = None, None, None
 
     def set_parameters(
         self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
@@ -300,7 +334,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         super().set_parameters(load_path_or_dict, exact_match, device)
         # Parameters of a model that never learned know no normalisation yet; for any other, it is settled.
         if self.dataset is not None and self.normalize_observations:
-            self.policy.fit_normalization(self.dataset.observations)
+            self.policy.fit_normalization(self.dataset.observations, self._least_spread)
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """
@@ -322,12 +356,26 @@ class NOPG(PolicyQueries, TrainingLoop):
         # From now on the parameters belong to the normalisation they were learned with, be it none.
         self.policy.normalization_fitted.fill_(True)
         self._update_learning_rate(self.policy.optimizer)
+        if self.transitions == "model":
+            self._follow_course(gradient_steps)
+            return
         for _ in range(gradient_steps):
             if self.resample_interval is not None and self._n_updates % self.resample_interval == 0 and self._n_updates > 0:
                 self._resample()
             with threads_for(self.prepared_problem().n_entries):
                 self._update_policy()
             self._n_updates += 1
+
+    def _follow_course(self, n_updates: int) -> None:
+        course = self.course(n_updates)
+        for _ in range(n_updates):
+            began = time.perf_counter()
+            with threads_for(len(self.estimator.dynamics.nodes)):
+                told = course.update(self.lr_schedule(self._current_progress_remaining))
+            self._n_updates += 1
+            for name, value in told.items():
+                self.logger.record(name, value, exclude="tensorboard" if isinstance(value, str) else None)
+            self.logger.record("time/update_seconds", time.perf_counter() - began)
 
     def _resample(self) -> None:
         """Draw actions and next states anew; only moved next states need new neighbours."""
@@ -406,7 +454,8 @@ class NOPG(PolicyQueries, TrainingLoop):
 
     def __getstate__(self) -> dict[str, Any]:
         # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
-        return {**self.__dict__, "_problem": None, "_held_out_problem": None, "_noise": None, "_warm_start": WarmStart()}
+        prepared = ("_problem", "_held_out_problem", "_noise", "_estimator", "_course", "_held_out_evaluation")
+        return {**self.__dict__, **dict.fromkeys(prepared), "_warm_start": WarmStart()}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

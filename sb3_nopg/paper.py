@@ -4,6 +4,7 @@ from typing import Any
 
 #: arguments of :class:`sb3_nopg.NOPG`: ``NOPG("MlpPolicy", env, dataset=data, **AS_IN_THE_PAPER)``
 AS_IN_THE_PAPER: dict[str, Any] = {
+    "transitions": "samples",
     "state_bandwidth": "cross_validation",
     "action_bandwidth": "cross_validation",
     "next_state_bandwidth": "cross_validation",

@@ -22,6 +22,10 @@ def _numbers(name: str, value: Any, fix: str) -> np.ndarray:
         raise InputError(name, f"does not hold numbers ({error})", fix) from error
 
 
+# Of the last layer's weights, in a network that is to start from next to nothing.
+_CALM = 0.1
+
+
 class NOPGPolicy(BasePolicy):
     """
     What the algorithm asks of a policy: actions at many states, as a differentiable function of its parameters.
@@ -44,6 +48,8 @@ class NOPGPolicy(BasePolicy):
     action_center: th.Tensor
     action_half_range: th.Tensor
     is_stochastic: ClassVar[bool] = False
+    # Whether other controllers can be imitated: a policy that starts where a user put it is not to be moved away from there.
+    can_be_taught: bool = True
     # Constructor arguments beyond the common ones, stored under their own names.
     own_arguments: ClassVar[tuple[str, ...]] = ()
 
@@ -75,17 +81,21 @@ class NOPGPolicy(BasePolicy):
     def _build_optimizer(self, lr_schedule: Schedule) -> None:
         self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[call-arg]
 
-    def fit_normalization(self, observations: np.ndarray) -> None:
+    def begin_calmly(self) -> None:
+        """Start from next to nothing, in the middle of the actions' range; a policy that has other ideas keeps them."""
+
+    def fit_normalization(self, observations: np.ndarray, least_spread: float = 1e-8) -> None:
         """
         Take mean and standard deviation from data. A policy that has them keeps them: other data must not change what it does.
 
         :param observations: (n, d_s)
+        :param least_spread: share of a dimension's size that it must vary by, or it is only centred
         """
         if bool(self.normalization_fitted):
             return
         std = observations.std(axis=0, dtype=np.float64)
-        # A dimension that never changes is only centred.
-        std[std <= 1e-8 * np.maximum(1e-8, np.abs(observations).max(axis=0))] = 1.0
+        # What hardly changes, a cosine near upright for instance, would only be blown up.
+        std[std <= least_spread * np.maximum(1e-8, np.abs(observations).max(axis=0))] = 1.0
         self.observation_mean.copy_(th.from_numpy(observations.mean(axis=0, dtype=np.float64)))
         self.observation_std.copy_(th.from_numpy(std))
         self.normalization_fitted.fill_(True)
@@ -170,6 +180,13 @@ class DeterministicMlpPolicy(NOPGPolicy):
         self.network = nn.Sequential(*create_mlp(observation_space.shape[0], outputs, self.net_arch, activation_fn))
         self._build_optimizer(lr_schedule)
 
+    def begin_calmly(self) -> None:
+        last = self.network[-1]
+        assert isinstance(last, nn.Linear)
+        with th.no_grad():
+            last.weight.mul_(_CALM)
+            last.bias.zero_()
+
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:
         output = self.network(self.normalize(observations))
         return self.action_center + self.action_half_range * th.tanh(output), None
@@ -228,7 +245,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
             raise InputError(
                 "initial_gain", f"shape {gain.shape} where {shape} finite numbers are expected", "Give K with a = K s"
             )
-        self.diagonal, self.initial_gain = diagonal, initial_gain
+        self.diagonal, self.initial_gain, self.can_be_taught = diagonal, initial_gain, initial_gain is None
         gain_tensor = th.as_tensor(gain, dtype=th.float32)
         self.weight = nn.Parameter(th.diagonal(gain_tensor).clone() if diagonal else gain_tensor)
         self._build_optimizer(lr_schedule)
@@ -243,7 +260,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
         wide, high = (th.eye(rows, columns).to(self.weight) for rows, columns in ((n_actions, n), (n, n_observations)))
         return (wide * self.weight) @ high
 
-    def fit_normalization(self, observations: np.ndarray) -> None:
+    def fit_normalization(self, observations: np.ndarray, least_spread: float = 0.0) -> None:
         """Nothing to fit: the gain acts on raw observations, so that it can be read and compared."""
 
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:

@@ -1,5 +1,5 @@
 """
-What the Bellman equation on a fixed data set is made of, prepared once; :mod:`sb3_nopg.bellman` solves it for one policy after
+What the Bellman equation on a fixed data set is made of, prepared once; :mod:`sb3_nopg.bellman.on_samples` solves it for one policy after
 another.
 """
 

@@ -8,15 +8,19 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.arrays import check_finite
-from sb3_nopg.bellman import BellmanSolution, WarmStart, return_derivative, solve_bellman, solve_values
+from sb3_nopg.attached_data import check_dataset
+from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, return_derivative, solve_bellman, solve_values
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.errors import InputError
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
+from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.processes import Processes
-from sb3_nopg.rollouts import Rollouts, TrajectoryModel
 from sb3_nopg.support import Queries
+from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.uncertainty import (
     Region,
     ReturnInterval,
@@ -43,7 +47,14 @@ class PolicyQueries:
         dataset: TransitionDataset | None
         initial_states: np.ndarray | None
         processes: Processes
+        transitions: str
+        _noise_seed: int
         _warm_start: WarmStart
+
+        @property
+        def estimator(self) -> ModelEstimator: ...
+        def _estimator_on(self, dataset: TransitionDataset, like: DynamicsModel | None = None) -> ModelEstimator: ...
+
         _training_data: TransitionDataset | None
 
         @property
@@ -73,9 +84,26 @@ class PolicyQueries:
 
         :param dataset: to predict from; None for the data that the model learns from
         """
+        if self.transitions == "model":
+            return self.evaluation(dataset).estimated_return()
         if dataset is None:
             return self._solution()[1].estimated_return
         return self.return_on(self.problem_on(dataset))
+
+    def evaluation(self, dataset: TransitionDataset | None = None) -> PolicyEvaluation:
+        """
+        The policy, by a model of the system.
+
+        :param dataset: to make the model of; None for the data that the policy learns from
+        """
+        if dataset is None:
+            return PolicyEvaluation(self.estimator, self.policy, self._noise_seed)
+        check_dataset(dataset)
+        own = (self.observation_space.shape[0], self.action_space.shape[0])
+        if (dataset.observation_dim, dataset.action_dim) != own:
+            raise InputError("dataset", f"not of the model's {own} state and action dimensions", "Give fitting data")
+        # Another model of the same system: its own choices, in the same coordinates.
+        return PolicyEvaluation(self._estimator_on(dataset, self.estimator.dynamics), self.policy, self._noise_seed)
 
     def return_on(self, problem: BellmanProblem) -> float:
         """
@@ -122,8 +150,7 @@ class PolicyQueries:
 
     def trajectories(self, n_steps: int, starts: np.ndarray | None = None) -> Rollouts:
         """
-        Where the policy will take the system step by step, by a regression on the recorded transitions
-        (:mod:`sb3_nopg.rollouts`).
+        Where the policy will take the system step by step, through a model of it (:mod:`sb3_nopg.dynamics`).
 
         :param n_steps: how far to follow it
         :param starts: where from, (m, d_s); None for the start states
@@ -133,7 +160,7 @@ class PolicyQueries:
         if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer) or n_steps < 1:
             raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")
         starts = self.start_states if starts is None else check_states("starts", starts, self.training_data.observation_dim)
-        return TrajectoryModel(self.training_data).follow(self.act, starts, int(n_steps))
+        return roll_out(self.estimator.dynamics.to("cpu"), [self.act], starts, int(n_steps))[0]
 
     def effective_sample_size(self) -> float:
         """
@@ -224,11 +251,15 @@ class PolicyQueries:
     @property
     def visitation(self) -> np.ndarray:
         """μ, how often, discounted, the policy is expected to pass by each of :attr:`transitions`, (n,)."""
+        if self.transitions == "model":
+            return self.evaluation().visitation()
         problem, solution, _ = self._solution()
         return problem.to_data_order(solution.visitation).cpu().numpy()
 
     def policy_gradient(self) -> np.ndarray:
         """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""
+        if self.transitions == "model":
+            return self.evaluation().gradient()
         problem, solution, actions = self._solution()
         parameters = list(self.policy.parameters())
         gradients = th.autograd.grad(actions, parameters, return_derivative(problem, solution), allow_unused=True)
@@ -243,6 +274,8 @@ class PolicyQueries:
         :param observations: (m, d_s), or one state (d_s,)
         :return: (m,)
         """
+        if self.transitions == "model":
+            return self.evaluation().value(check_states("observations", observations, self.training_data.observation_dim))
         problem, solution, _ = self._solution()
         return self._regress(observations, solution.q_values, problem.worst_value)
 

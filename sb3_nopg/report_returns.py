@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman import solve_values
+from sb3_nopg.bellman.on_samples import solve_values
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dataset_overlap import shared_rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman import WarmStart, solve_bellman
+from sb3_nopg.bellman.on_samples import WarmStart, solve_bellman
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.uncertainty import effective_sample_size
 

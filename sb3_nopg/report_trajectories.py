@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sb3_nopg.errors import InputError
-from sb3_nopg.prospects import Prospects, TrajectoryJudge, has_bad_ends
-from sb3_nopg.rollouts import Rollouts
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.prediction.judge import N_MODELS, Judge, half_models, steps_ahead
+from sb3_nopg.prediction.rollouts import Rollouts, together
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
@@ -21,7 +22,7 @@ _MOST_SHOWN = 6
 @dataclass(frozen=True)
 class TrajectoryFigures:
     """
-    What becomes of the predicted trajectories, see :mod:`sb3_nopg.prospects`.
+    What becomes of the predicted trajectories, see :mod:`sb3_nopg.prediction.judge`.
 
     :param n_steps: that they are followed at most
     :param n_trajectories: of all models
@@ -85,7 +86,7 @@ class TrajectoryFigures:
         doubt = " That is too much to rely on them." if self.poor else ""
         return (
             f"They are predicted from {inputs} by a regression that leaves {100 * self.model_error:.3g} % of the changes' "
-            f"variance unexplained where it has not seen them. It predicts means, and no noise.{doubt}"
+            f"variance unexplained where it has not seen them; what it misses is added again as noise.{doubt}"
         )
 
 
@@ -114,40 +115,58 @@ def find_trajectories(
     :param names: of the state's dimensions
     :return: figures and what is to be drawn; None for both where the data are too few to predict from, or nothing moves
     """
-    data = model.training_data
+    data, settings = model.training_data, model.model_kwargs or {}
+    given = {name: settings.get(name) for name in ("limits", "reward")}
     try:
-        judge = TrajectoryJudge.of(model)
+        models, _ = half_models(data, model.dynamics.to("cpu"), N_MODELS, **given)
     except InputError:
         return None, None
-    prospects = judge.prospects(model.act)
-    rollouts = _together(prospects)
+    judge = Judge(models, model.start_states, steps_ahead(model.gamma))
+    parts = judge.follow([model.act])[0]
+    (judged,) = judge.judgement(["policy"], [parts]).ranking
+    rollouts = together(parts)
     over = rollouts.n_steps[~rollouts.lasting]
+    ends_by = _ends_by(rollouts, data.observation_dim, data)
     figures = TrajectoryFigures(
         n_steps=judge.n_steps,
         n_trajectories=len(rollouts.n_steps),
-        lasting=prospects.lasting,
+        lasting=judged.lasting,
         ended=float(rollouts.ended.mean()),
         left=float((rollouts.left_by >= 0).mean()),
         ends_are_bad=has_bad_ends(data, model.gamma),
         median_steps=float(np.median(over)) if len(over) else None,
-        ends_by=names[int(prospects.ends_by.argmax())] if len(over) else None,
-        score=prospects.score,
-        model_error=float(judge.models[0].error),
-        n_earlier_actions=int(judge.models[0].n_earlier_actions),
+        ends_by=names[int(ends_by.argmax())] if len(over) else None,
+        score=judged.score,
+        model_error=float(models[0].choices.unexplained),
+        n_earlier_actions=int(models[0].choices.n_earlier_actions),
     )
     # Of many dimensions, those that trajectories end by, then the first ones.
-    shown = np.sort(np.argsort(-prospects.ends_by, kind="stable")[:_MOST_SHOWN])
+    shown = np.sort(np.argsort(-ends_by, kind="stable")[:_MOST_SHOWN])
     states = np.concatenate([data.observations, data.next_observations])
     return figures, TrajectoryPicture(rollouts, states.min(axis=0), states.max(axis=0), tuple(int(i) for i in shown))
 
 
-def _together(prospects: Prospects) -> Rollouts:
-    """Trajectories of all models as if of one."""
-    parts = prospects.rollouts
-    return Rollouts(
-        *(np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("states", "actions", "rewards")),
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("n_steps", "ended", "left_by")),
-    )
+def _ends_by(rollouts: Rollouts, n_columns: int, data: TransitionDataset) -> np.ndarray:
+    """How many of the trajectories that do not last are over by each column, (d_s,)."""
+    over = ~rollouts.lasting
+    low, high = data.observations.min(axis=0), data.observations.max(axis=0)
+    last = rollouts.last_states[over]
+    beyond = np.maximum(low - last, last - high) / np.where(high > low, high - low, np.inf)
+    by = np.where(rollouts.left_by[over] >= 0, rollouts.left_by[over], beyond.argmax(axis=1))
+    return np.bincount(by, minlength=n_columns)
+
+
+def has_bad_ends(dataset: TransitionDataset, gamma: float) -> bool:
+    """
+    Whether the task has ended, and that was worse than going on would have been, as far as the mean reward tells.
+
+    :param dataset: single transitions
+    :param gamma: discount
+    """
+    ends, rewards = dataset.terminals, dataset.rewards.astype(np.float64)
+    if not ends.any() or ends.all():
+        return False
+    return float(rewards[ends].mean()) < float(rewards[~ends].mean()) / (1.0 - gamma)
 
 
 def _percent(share: float) -> str:

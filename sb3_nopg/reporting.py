@@ -7,8 +7,10 @@ from itertools import pairwise
 import torch as th
 from stable_baselines3.common.logger import Logger
 
-from sb3_nopg.bellman import BellmanSolution
+from sb3_nopg.bellman.on_samples import BellmanSolution
+from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.problem import BellmanProblem
+from sb3_nopg.training.course import Candidate
 
 _logger = logging.getLogger(__name__)
 _STAGES = ("policy", "weights", "solve", "gradient", "step")
@@ -33,6 +35,21 @@ def record_update(
         logger.record(f"solver/{name}_iterations", solve.n_iterations)
     for stage, (start, end) in zip(_STAGES, pairwise(clock), strict=True):
         logger.record(f"time/{stage}_seconds", end - start)
+
+
+def record_candidates(logger: Logger, candidates: tuple[Candidate, ...], judgement: Judgement | None) -> None:
+    """
+    :param logger: SB3's
+    :param candidates: the chosen one first
+    :param judgement: of them
+    """
+    _logger.info("Candidates, the chosen one first: %s", "; ".join(str(candidate) for candidate in candidates))
+    logger.record("candidates/chosen", candidates[0].recipe, exclude="tensorboard")
+    logger.record("candidates/score", candidates[0].score)
+    logger.record("candidates/lasting", candidates[0].lasting)
+    if judgement is not None and judgement.margin is not None:
+        logger.record("candidates/margin", judgement.margin)
+        _logger.info(judgement.text())
 
 
 def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:

@@ -16,9 +16,15 @@ from sb3_nopg.attached_data import LearnsFromData
 from sb3_nopg.callbacks import UpdateProgressBar
 from sb3_nopg.distributed import AgreedCallback
 from sb3_nopg.errors import InputError
-from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar
+from sb3_nopg.fingerprint import dataset_fingerprint
+from sb3_nopg.keeping import CHECK_INTERVAL, BestSoFar, load_parameters, parameters_of
 from sb3_nopg.offline_env import offline_vec_env
-from sb3_nopg.reporting import record_support
+from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.reporting import record_candidates, record_support
+from sb3_nopg.training.course import Candidate, Course
+
+if TYPE_CHECKING:
+    from sb3_nopg.dataset import TransitionDataset
 
 SelfTrainingLoop = TypeVar("SelfTrainingLoop", bound="TrainingLoop")
 
@@ -30,15 +36,24 @@ class TrainingLoop(LearnsFromData):
         final_std_scale: float | None
         patience: int | None
 
+        candidates: tuple[Candidate, ...]
+        judgement: Judgement | None
+        learned_from: str | None
+
+        @property
+        def training_data(self) -> TransitionDataset: ...
         def estimated_return(self) -> float: ...
         def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None: ...
 
     def dump_logs(self) -> None:
         """Write the log, with what is worth computing only now and then."""
-        problem = self.prepared_problem()
+        states = th.from_numpy(np.array(self.start_states)).to(self.device)
         with th.no_grad():
-            record_support(self.logger, problem, self._policy_actions(problem))
-            std = self.policy.action_distribution(problem.queries.states)[1]
+            if self.transitions == "samples":
+                problem = self.prepared_problem()
+                record_support(self.logger, problem, self._policy_actions(problem))
+                states = problem.queries.states
+            std = self.policy.action_distribution(states)[1]
         if std is not None:
             self.logger.record("train/policy_std", float(std.mean()))
         elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
@@ -50,7 +65,7 @@ class TrainingLoop(LearnsFromData):
 
     def learn(
         self: SelfTrainingLoop,
-        total_timesteps: int = 300,
+        total_timesteps: int = 400,
         callback: MaybeCallback = None,
         log_interval: int = 10,
         tb_log_name: str = "NOPG",
@@ -68,7 +83,10 @@ class TrainingLoop(LearnsFromData):
         :param progress_bar: show one
         :return: the model
         """
-        self.prepared_problem()
+        if self.transitions == "model":
+            _ = self.estimator
+        else:
+            self.prepared_problem()
         if self.keep == "best_heldout" and self.held_out_data is None:
             # A model's file does not hold the data that it was checked on.
             raise InputError(
@@ -81,6 +99,9 @@ class TrainingLoop(LearnsFromData):
         new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
+        self.learned_from = dataset_fingerprint(self.training_data)
+        if self.transitions == "model":
+            self.course(total_timesteps - self.num_timesteps)
         best = self._best = self._best_at_the_start()
         while self.num_timesteps < total_timesteps:
             self._make_update(total_timesteps)
@@ -92,11 +113,25 @@ class TrainingLoop(LearnsFromData):
             if log_interval and self.num_timesteps % log_interval == 0:
                 self.dump_logs()
         best.restore(self.policy)
-        # The last update may have been the one too many.
-        self._policy_actions(self.prepared_problem())
+        if self._course is not None:
+            self._finish_course(self._course, best_is_kept=self.keep == "best_heldout")
+        else:
+            # The last update may have been the one too many.
+            self._policy_actions(self.prepared_problem())
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
+
+    def _finish_course(self, course: Course, *, best_is_kept: bool) -> None:
+        """Choose among the candidates. A further training that this asks for goes to the log, not to the count of updates."""
+        kept = parameters_of(self.policy)
+        candidates = course.finish(lambda n_updates: self.train(n_updates))
+        if candidates and not best_is_kept:
+            self.candidates, self.judgement = candidates, course.judgement
+            record_candidates(self.logger, candidates, course.judgement)
+        else:
+            load_parameters(self.policy, kept)
+        self._course = None
 
     def _best_at_the_start(self) -> BestSoFar:
         best = self._best_before or BestSoFar(keep_parameters=self.keep == "best_heldout", update=self.num_timesteps)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman import WarmStart, solve_values
+from sb3_nopg.bellman.on_samples import WarmStart, solve_values
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.errors import InputError
 from sb3_nopg.problem import BellmanProblem

@@ -10,7 +10,7 @@ import numpy as np
 import torch as th
 
 from oracles import OracleProblem
-from sb3_nopg.bellman import BellmanSolution, WarmStart, solve_bellman
+from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman
 from sb3_nopg.problem import BellmanProblem, prepare_problem
 from sb3_nopg.support import Support
 from stalls import pytest_runtest_protocol, pytest_terminal_summary  # noqa: F401 (hooks)

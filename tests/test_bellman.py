@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import bellman
-from sb3_nopg.bellman import WarmStart, return_derivative
+from sb3_nopg.bellman.on_samples import WarmStart, return_derivative
 from sb3_nopg.errors import SolverError
 from sb3_nopg.problem import BellmanProblem, prepare_problem
 

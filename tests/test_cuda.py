@@ -12,7 +12,7 @@ import sb3_nopg.preparation
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
 from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused, fused_bicgstab
-from sb3_nopg.bellman import return_derivative
+from sb3_nopg.bellman.on_samples import return_derivative
 from sb3_nopg.distributed import process_group
 from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
 from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for

@@ -9,7 +9,7 @@ import torch as th
 import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman import return_derivative
+from sb3_nopg.bellman.on_samples import return_derivative
 from sb3_nopg.errors import InputError
 from sb3_nopg.local_linear import LEAST_SHARE, RIDGE, corrected_weights, correction, derivatives
 from sb3_nopg.support import Support

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from conftest import random_problem
 from oracles import OracleProblem
 from sb3_nopg import NOPG, InputError, TransitionDataset
-from sb3_nopg.bellman import solve_bellman
+from sb3_nopg.bellman.on_samples import solve_bellman
 from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.solvers.coarse import CoarseModel
 from sb3_nopg.uncertainty import ReturnInterval, effective_sample_size, units_of

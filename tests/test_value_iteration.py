@@ -52,7 +52,7 @@ def test_no_policy_is_predicted_to_do_better():
     problem = engine_problem(random_problem())
     candidates = th.tensor([[-1.0], [1.0]], dtype=th.float64)
     best = iterate_values(problem, candidates).estimated_return
-    from sb3_nopg.bellman import solve_values
+    from sb3_nopg.bellman.on_samples import solve_values
 
     rng = np.random.default_rng(0)
     for _ in range(20):

@@ -1,0 +1,255 @@
+"""
+The Bellman equation on nodes, for one policy after another, and the full policy gradient there.
+
+The model says where each node's action leads, x'_i = z_i + c_i + B_i ψ(a_i), and the interpolation between which nodes that
+is, Φ_il = φ_l(x'_i). With s_i the probability of going on and e_i that of leaving what is known, which has the worst value w:
+
+    V = r + γ e w + γ s ∘ (Φ V)        values of the nodes
+    μ = ε₀ + γ Φᵀ (s ∘ μ)              how often the policy visits each node
+    Ĵ = ε₀ᵀ V
+
+    ∂Ĵ/∂a_i = μ_i [ ∂r_i/∂a + γ (∂x'_i/∂a)ᵀ ∇_x'( e w + s V̂ )(x'_i) ]
+
+This is the paper's equation (9) with the model's transition in the place of the recorded one. V and μ are solutions, held
+constant in it, as the equation has them; that is exact. An update costs what the nodes cost, however many samples there are.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch as th
+from scipy.sparse import csr_array
+
+from sb3_nopg.bellman.on_samples import WarmStart
+from sb3_nopg.dynamics.bounds import Crossing
+from sb3_nopg.dynamics.interpolation import Weights
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.rewards import StepReward
+from sb3_nopg.errors import SolverError
+from sb3_nopg.solvers import Solution, SolutionHistory, solve
+
+
+@dataclass(frozen=True)
+class Landing:
+    """
+    Where actions at nodes lead, of m rows: one for each node and action.
+
+    :param applied: actions within their range, (m, d_a)
+    :param asked_for: which were within it, (m, d_a)
+    :param next_states: x', (m, d)
+    :param kept: coordinates that the bounds left alone, (m, d)
+    :param reward: r with its slopes
+    :param crossing: of the bounds
+    :param weights: of the nodes at x'
+    """
+
+    applied: th.Tensor
+    asked_for: th.Tensor
+    next_states: th.Tensor
+    kept: th.Tensor
+    reward: StepReward
+    crossing: Crossing
+    weights: Weights
+
+
+@dataclass(frozen=True)
+class NodeSolution:
+    """
+    The equation solved for one policy.
+
+    :param landing: of all nodes' actions
+    :param estimated_return: Ĵ
+    :param value_solve: V and how it was found
+    :param visitation_solve: μ and how it was found
+    """
+
+    landing: Landing
+    estimated_return: float
+    value_solve: Solution
+    visitation_solve: Solution
+
+    @property
+    def values(self) -> th.Tensor:
+        """V, (n,)."""
+        return self.value_solve.value
+
+    @property
+    def visitation(self) -> th.Tensor:
+        """μ, (n,)."""
+        return self.visitation_solve.value
+
+
+class NodeEquation:
+    """
+    :param model: of the system
+    :param starts: states where the task starts, (n₀, d)
+    :param gamma: discount
+    """
+
+    def __init__(self, model: DynamicsModel, starts: th.Tensor, gamma: float):
+        self.model, self.gamma, self.worst = model, gamma, model.worst_value(gamma)
+        interpolation = model.nodes.interpolation
+        weights = interpolation.weights(starts, interpolation.walk(starts, interpolation.locate(starts)))
+        spread = weights.values.reshape(-1) / len(starts)
+        #: ε₀, (n,)
+        self.initial_weights = starts.new_zeros(len(model.nodes)).index_add(0, weights.nodes.reshape(-1), spread)
+        self.observations = model.coordinates.decode(model.nodes.states)
+        # Where actions led last time is where to look first.
+        self._nearest: th.Tensor | None = None
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.model.nodes)
+
+    def land(self, actions: th.Tensor, nearest: th.Tensor | None = None) -> Landing:
+        """
+        :param actions: one for each node, (n, d_a)
+        :param nearest: nodes close to where they lead, to begin the search from, (n,)
+        """
+        model, nodes = self.model, self.model.nodes
+        applied, asked_for = model.clip(actions)
+        # An earlier action that counts is taken to be the same: what a held action does is what it does in the end.
+        inputs = model.features(applied, applied.repeat(1, model.features.n_earlier))
+        values = nodes.maps.at_own_states(inputs)
+        next_states, kept = model.bounds.keep(nodes.states + values[:, : model.coordinates.dim])
+        if nearest is None:
+            nearest = th.arange(len(nodes), device=actions.device)
+        weights = nodes.interpolation.weights(next_states, nodes.interpolation.walk(next_states, nearest, 8))
+        reward = self._reward(applied, next_states, values)
+        return Landing(applied, asked_for, next_states, kept, reward, model.bounds.cross(next_states), weights)
+
+    def _reward(self, applied: th.Tensor, next_states: th.Tensor, values: th.Tensor) -> StepReward:
+        model = self.model
+        states, d = model.nodes.states, model.coordinates.dim
+        if model.reward is not None:
+            return model.reward.with_slopes(states, applied, next_states)
+        low, high = model.reward_range
+        raw = values[:, d]
+        within = ((raw >= low) & (raw <= high))[:, None]
+        of_inputs = th.where(within, model.nodes.maps.action_slope[:, d], th.zeros_like(model.nodes.maps.action_slope[:, d]))
+        of_action = self._of_action(applied, of_inputs)
+        return StepReward(raw.clamp(low, high), th.zeros_like(states), of_action, th.zeros_like(states))
+
+    def _of_action(self, applied: th.Tensor, of_inputs: th.Tensor) -> th.Tensor:
+        """From features to the action, which is its own earlier action too."""
+        features = self.model.features
+        of_action, of_earlier = features.pull_back(applied, of_inputs)
+        if features.n_earlier:
+            of_action = of_action + of_earlier.reshape(len(of_earlier), features.n_earlier, -1).sum(dim=1)
+        return of_action
+
+    def solve(self, actions: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8) -> NodeSolution:
+        """
+        :param actions: the policy's at every node, (n, a, d_a)
+        :param warm_start: solutions for similar policies
+        :param tolerance: relative residual of both solves
+        """
+        if not bool(actions.isfinite().all()):
+            raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+        warm_start, n_each = warm_start or WarmStart(), actions.shape[1]
+        if self._nearest is None or self._nearest.shape != actions.shape[:2]:
+            self._nearest = th.arange(self.n_nodes, device=actions.device)[:, None].expand(-1, n_each)
+        landings = [self.land(actions[:, i], self._nearest[:, i]) for i in range(n_each)]
+        self._nearest = th.stack([landing.weights.nodes[:, 0] for landing in landings], dim=1)
+        landing = landings[0] if n_each == 1 else _interleaved(landings)
+        matrix = _Rows(landing, self.gamma, self.n_nodes, n_each)
+        rhs = landing.reward.value + self.gamma * self.worst * landing.crossing.unknown
+        rhs = rhs.view(-1, n_each).mean(dim=1)
+        value_solve = matrix.solve(rhs, warm_start.q_history, tolerance, transposed=False)
+        visitation_solve = matrix.solve(self.initial_weights, warm_start.visitation_history, tolerance, transposed=True)
+        self._check_bound(value_solve.value, tolerance * float(th.linalg.vector_norm(rhs)))
+        estimated_return = float(th.dot(self.initial_weights, value_solve.value))
+        return NodeSolution(landing, estimated_return, value_solve, visitation_solve)
+
+    def return_derivative(self, solution: NodeSolution) -> th.Tensor:
+        """
+        ∂Ĵ/∂a for the policy's action at every node: all of the policy gradient but the policy's own ∂a/∂θ.
+
+        :param solution: of :meth:`solve`
+        :return: (n, a, d_a)
+        """
+        landing, model, gamma = solution.landing, self.model, self.gamma
+        crossing, weights, interpolation = landing.crossing, landing.weights, model.nodes.interpolation
+        value_there = weights.mean(solution.values)
+        # ∇_x'( r + γ e w + γ s V̂ )
+        slope = interpolation.pull_back(weights, solution.values[weights.nodes])
+        slope = crossing.goes_on[:, None] * slope + value_there[:, None] * crossing.goes_on_slope
+        slope = landing.reward.of_next_state + gamma * (slope + self.worst * crossing.unknown_slope)
+        slope = th.where(landing.kept, slope, th.zeros_like(slope))
+        n_each = len(landing.applied) // self.n_nodes
+        action_slope = model.nodes.maps.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
+        of_action = landing.reward.of_action + self._of_action(landing.applied, (slope[:, None] @ action_slope)[:, 0])
+        of_action = th.where(landing.asked_for, of_action, th.zeros_like(of_action)).view(self.n_nodes, n_each, -1)
+        return of_action * (solution.visitation / n_each)[:, None, None]
+
+    def _check_bound(self, values: th.Tensor, slack: float) -> None:
+        """Rows sum to one at most: no value exceeds R_max / (1 − γ), or the worst value, by more than the solve's error."""
+        largest_reward = max(abs(bound) for bound in self.model.reward_range)
+        bound = max(largest_reward / (1.0 - self.gamma), abs(self.worst)) * (1.0 + 1e-6) + slack / (1.0 - self.gamma)
+        largest = float(values.abs().max())
+        if self.model.reward_is_bounded and not largest <= bound:
+            raise SolverError(
+                f"A value of {largest:.3g} exceeds {bound:.3g}, which no solution can. Try a smaller solver_tolerance."
+            )
+
+
+class _Rows:
+    """γ s ∘ Φ as a sparse matrix, averaged over each node's actions."""
+
+    def __init__(self, landing: Landing, gamma: float, n: int, n_each: int):
+        self.n = n
+        self._columns = landing.weights.nodes.reshape(n, -1)
+        entries = landing.weights.values * (gamma * landing.crossing.goes_on / n_each)[:, None]
+        self._entries = entries.reshape(n, -1)
+        self._matrix: csr_array | None = None
+        if self._entries.device.type == "cpu":
+            k = self._columns.shape[1]
+            pointers = np.arange(0, n * k + 1, k)
+            columns = self._columns.reshape(-1).numpy()
+            self._matrix = csr_array((self._entries.reshape(-1).numpy(), columns, pointers), shape=(n, n))
+            self._transposed = self._matrix.T.tocsr()
+
+    def times(self, x: th.Tensor) -> th.Tensor:
+        if self._matrix is not None:
+            return th.from_numpy(self._matrix @ x.numpy())
+        return (self._entries * x[self._columns]).sum(dim=1)
+
+    def transposed_times(self, x: th.Tensor) -> th.Tensor:
+        if self._matrix is not None:
+            return th.from_numpy(self._transposed @ x.numpy())
+        return th.zeros_like(x).index_add_(0, self._columns.reshape(-1), (self._entries * x[:, None]).reshape(-1))
+
+    def solve(self, rhs: th.Tensor, history: SolutionHistory, tolerance: float, *, transposed: bool) -> Solution:
+        product = self.transposed_times if transposed else self.times
+
+        def operator(x: th.Tensor) -> th.Tensor:
+            return x - product(x)
+
+        def to_dense() -> th.Tensor:
+            dense = th.zeros(self.n, self.n, dtype=rhs.dtype, device=rhs.device)
+            dense.scatter_add_(1, self._columns, self._entries)
+            dense = th.eye(self.n, dtype=rhs.dtype, device=rhs.device) - dense
+            return dense.T if transposed else dense
+
+        return solve(operator, rhs, to_dense, None, history.guess(operator, rhs), tolerance)
+
+
+def _interleaved(landings: list[Landing]) -> Landing:
+    """Actions of one node one after the other."""
+
+    def joined(parts: list[th.Tensor]) -> th.Tensor:
+        return th.stack(parts, dim=1).flatten(0, 1)
+
+    def together(records: list) -> object:  # type: ignore[type-arg]
+        first = records[0]
+        return replace(
+            first,
+            **{
+                name: joined([getattr(record, name) for record in records])
+                if isinstance(getattr(first, name), th.Tensor)
+                else together([getattr(record, name) for record in records])
+                for name in first.__dataclass_fields__
+            },
+        )
+
+    return together(landings)  # type: ignore[return-value]

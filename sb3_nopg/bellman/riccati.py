@@ -1,0 +1,92 @@
+"""
+What a control engineer would do in fifteen lines: one affine model of the system, a Riccati equation, a linear controller.
+
+Costs by Bryson's rule: a state is as bad as an action when both are at the ends of what was recorded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_discrete_are
+
+from sb3_nopg.dynamics.coordinates import Coordinates
+
+
+@dataclass(frozen=True)
+class LinearController:
+    """
+    a = a₀ − K (x − x₀), within the actions' range.
+
+    :param state: x₀, (d,)
+    :param action: a₀, (d_a,)
+    :param gain: K, (d_a, d)
+    """
+
+    state: np.ndarray
+    action: np.ndarray
+    gain: np.ndarray
+
+    def __call__(self, states: np.ndarray) -> np.ndarray:
+        """
+        :param states: in coordinates, (m, d)
+        """
+        return self.action - (states - self.state) @ self.gain.T
+
+
+def riccati_controller(
+    coordinates: Coordinates,
+    states: np.ndarray,
+    actions: np.ndarray,
+    changes: np.ndarray,
+    rewards: np.ndarray,
+    half_range: np.ndarray,
+) -> LinearController | None:
+    """
+    :param coordinates: of the states
+    :param states: x, (n, d)
+    :param actions: (n, d_a)
+    :param changes: x' − x, (n, d)
+    :param rewards: (n,)
+    :param half_range: of the actions, (d_a,)
+    :return: None where the equation has no solution
+    """
+    d = states.shape[1]
+    # The system around where it earns most: half of the data where it is not one linear system.
+    center, weights = _around_the_best(coordinates, states, rewards)
+    away = _difference(coordinates, states, center)
+    inputs = np.concatenate([away, actions, np.ones((len(states), 1))], axis=1) * weights[:, None]
+    fit = np.linalg.lstsq(inputs, changes * weights[:, None], rcond=None)[0].T
+    slope, effect, drift = np.eye(d) + fit[:, :d], fit[:, d:-1], fit[:, -1]
+    spread = np.sqrt(np.average(np.square(away), axis=0, weights=np.square(weights)))
+    state_cost = np.diag(1.0 / np.maximum(2.0 * spread, 1e-9) ** 2)
+    action_cost = np.diag(1.0 / np.maximum(half_range, 1e-9) ** 2)
+    try:
+        cost_to_go = solve_discrete_are(slope, effect, state_cost, action_cost)
+        gain = np.linalg.solve(action_cost + effect.T @ cost_to_go @ effect, effect.T @ cost_to_go @ slope)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    # Where it rests: x₀ near the centre and a₀ with no drift, the smallest change that does it.
+    scale = np.concatenate([spread, half_range])
+    system = np.concatenate([fit[:, :d], effect], axis=1) * scale
+    rest = -np.linalg.pinv(system, rcond=1e-3) @ drift * scale
+    if not (np.isfinite(gain).all() and np.isfinite(rest).all()):
+        return None
+    return LinearController(center + rest[:d], rest[d:], gain)
+
+
+def _around_the_best(coordinates: Coordinates, states: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where rewards are highest, and weights of the samples around it, (d,) and (n,)."""
+    best = rewards >= np.quantile(rewards, 0.9)
+    center = states[best].mean(axis=0)
+    angular = coordinates.angular.cpu().numpy()
+    center[angular] = np.arctan2(np.sin(states[best][:, angular]).mean(axis=0), np.cos(states[best][:, angular]).mean(axis=0))
+    if not bool(coordinates.bent.any()):
+        return center, np.ones(len(states))
+    distance = np.square(_difference(coordinates, states, center) / states.std(axis=0)).sum(axis=1)
+    return center, np.exp(-0.25 * distance / max(np.quantile(distance, 0.1), 1e-12))
+
+
+def _difference(coordinates: Coordinates, states: np.ndarray, center: np.ndarray) -> np.ndarray:
+    away, angular = states - center, coordinates.angular.cpu().numpy()
+    away[:, angular] -= 2.0 * np.pi * np.round(away[:, angular] / (2.0 * np.pi))
+    return away

@@ -1,0 +1,250 @@
+"""
+Where the task ends, and where what is known ends.
+
+A task's end shows where terminal next states lie beyond all others in a coordinate. A user can name limits of columns too. In
+every other direction the recorded range ends without anybody knowing what follows: there the worst is expected.
+All are smooth at the edge, so that a policy that drifts towards one has a gradient that says so.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.errors import InputError
+
+# Width of an edge as a share of the recorded range; its middle lies three widths outside, where hardly anything is lost inside.
+_SOFTNESS, _MARGIN = 0.01, 3.0
+# Beyond the edge by so many widths a state is as lost as it can be, and stays there.
+_PADDING = 10.0
+
+#: smallest and largest value of a column within a limit, None for no end on that side
+Limit = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """
+    What becomes of m states.
+
+    :param goes_on: probability of being within all bounds, s, (m,)
+    :param unknown: probability of having left what is known, or a limit, e, (m,)
+    :param goes_on_slope: ∂s/∂x, (m, d)
+    :param unknown_slope: ∂e/∂x, (m, d)
+    """
+
+    goes_on: th.Tensor
+    unknown: th.Tensor
+    goes_on_slope: th.Tensor
+    unknown_slope: th.Tensor
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """
+    :param coordinates: of the states
+    :param low: of all states that were seen and did not end the task, (d,)
+    :param high: likewise, (d,)
+    :param ends_low: whether the task ends below, (d,)
+    :param ends_high: whether the task ends above, (d,)
+    :param limit_columns: columns of the observation that have limits, (c,)
+    :param limits: their ends, infinite for none, (c, 2)
+    :param limit_width: softness of each, (c,)
+    :param unexplained_ends: share of the terminal states that lie among the others
+    """
+
+    coordinates: Coordinates
+    low: th.Tensor
+    high: th.Tensor
+    ends_low: th.Tensor
+    ends_high: th.Tensor
+    limit_columns: th.Tensor
+    limits: th.Tensor
+    limit_width: th.Tensor
+    unexplained_ends: float
+
+    @classmethod
+    def of(
+        cls,
+        coordinates: Coordinates,
+        states: th.Tensor,
+        next_states: th.Tensor,
+        terminals: th.Tensor,
+        limits: Mapping[int, Limit] | None = None,
+    ) -> "Bounds":
+        """
+        :param coordinates: of the states
+        :param states: (n, d)
+        :param next_states: (n, d)
+        :param terminals: whether the task ended with the next state, (n,)
+        :param limits: smallest and largest value of columns of the observation
+        """
+        inner = th.cat([states, next_states[~terminals]])
+        low, high, last = inner.min(dim=0).values, inner.max(dim=0).values, next_states[terminals]
+        ends_low, ends_high, unexplained = _sides(last < low, last > high)
+        columns, ends, widths = _checked_limits(limits or {}, coordinates, states)
+        return cls(
+            coordinates,
+            low,
+            high,
+            ends_low & ~coordinates.round,
+            ends_high & ~coordinates.round,
+            columns,
+            ends,
+            widths,
+            unexplained,
+        )
+
+    def to(self, device: th.device) -> "Bounds":
+        """The same on a device."""
+        tensors = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, th.Tensor)}
+        return replace(self, coordinates=self.coordinates.to(device), **tensors)
+
+    @property
+    def width(self) -> th.Tensor:
+        """Softness of each coordinate's edges, (d,)."""
+        return _SOFTNESS * (self.high - self.low).clamp_min(1e-9)
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether the task is known to end anywhere."""
+        return bool((self.ends_low | self.ends_high).any())
+
+    def keep(self, states: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """
+        States that have run far beyond an edge, brought back to where nothing more can be lost.
+
+        :param states: (m, d)
+        :return: the states, and whether each coordinate was left alone, (m, d)
+        """
+        padding = _PADDING * self.width
+        low, high = self.low - padding, self.high + padding
+        free = self.coordinates.round | ((states >= low) & (states <= high))
+        return th.where(free, states, th.minimum(th.maximum(states, low), high)), free
+
+    def cross(self, states: th.Tensor) -> Crossing:
+        """
+        :param states: (m, d)
+        """
+        width, angles_free = self.width, self.coordinates.round
+        margin = _MARGIN * width
+        log_above = _log_inside((self.high + margin - states) / width, angles_free)
+        log_below = _log_inside((states - self.low + margin) / width, angles_free)
+        nothing = th.zeros_like(log_above)
+        # Of each side the logarithm of staying, and its slope: d log σ(y)/dy = 1 − σ(y).
+        slope_above, slope_below = (log_above.exp() - 1.0) / width, (1.0 - log_below.exp()) / width
+        slope_above, slope_below = slope_above.masked_fill(angles_free, 0.0), slope_below.masked_fill(angles_free, 0.0)
+        ends = th.where(self.ends_high, log_above, nothing) + th.where(self.ends_low, log_below, nothing)
+        ends_slope = th.where(self.ends_high, slope_above, nothing) + th.where(self.ends_low, slope_below, nothing)
+        not_ended = ends.sum(dim=1).exp()
+        known = (log_above + log_below - ends).sum(dim=1)
+        known_slope = slope_above + slope_below - ends_slope
+        if len(self.limit_columns):
+            inside, inside_slope = self._inside_limits(states)
+            known, known_slope = known + inside, known_slope + inside_slope
+        known = known.exp()
+        goes_on, unknown = not_ended * known, not_ended * (1.0 - known)
+        return Crossing(
+            goes_on,
+            unknown,
+            goes_on[:, None] * (ends_slope + known_slope),
+            unknown[:, None] * ends_slope - goes_on[:, None] * known_slope,
+        )
+
+    def _inside_limits(self, states: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """Logarithm of being within the limits that a user named, and its slope, (m,) and (m, d)."""
+        observations = self.coordinates.decode(states)
+        columns = observations[:, self.limit_columns]
+        above = th.nn.functional.logsigmoid((self.limits[:, 1] - columns) / self.limit_width)
+        below = th.nn.functional.logsigmoid((columns - self.limits[:, 0]) / self.limit_width)
+        gradient = th.zeros_like(observations)
+        gradient[:, self.limit_columns] = (above.exp() - below.exp()) / self.limit_width
+        return (above + below).sum(dim=1), self.coordinates.pull_back(states, gradient)
+
+    def fate(self, states: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """
+        The same without softness, for trajectories that are looked at and not learned from.
+
+        :param states: (m, d)
+        :return: whether the task has ended, and whether what is known was left, (m,) each
+        """
+        margin = _MARGIN * self.width
+        above, below = states > self.high + margin, states < self.low - margin
+        above, below = above & ~self.coordinates.round, below & ~self.coordinates.round
+        ended = ((above & self.ends_high) | (below & self.ends_low)).any(dim=1)
+        left = ((above & ~self.ends_high) | (below & ~self.ends_low)).any(dim=1)
+        if len(self.limit_columns):
+            columns = self.coordinates.decode(states)[:, self.limit_columns]
+            left = left | ((columns > self.limits[:, 1]) | (columns < self.limits[:, 0])).any(dim=1)
+        return ended, left & ~ended
+
+    def farthest_out(self, states: th.Tensor) -> th.Tensor:
+        """
+        :param states: (m, d)
+        :return: the coordinate in which each is nearest to an end of its range, or farthest beyond it, (m,)
+        """
+        beyond = th.maximum(self.low - states, states - self.high) / (self.high - self.low).clamp_min(1e-9)
+        return beyond.masked_fill(self.coordinates.round, -math.inf).argmax(dim=1)
+
+
+def _sides(below: th.Tensor, above: th.Tensor) -> tuple[th.Tensor, th.Tensor, float]:
+    """
+    The fewest sides that explain the ends: who falls fast enough is beyond the recorded speeds too, but that is not why it ended.
+
+    :param below: which coordinates of each terminal state lie below all others, (e, d)
+    :param above: which lie above, (e, d)
+    :return: sides at which the task ends, (d,) each, and the share of the ends that none of them explains
+    """
+    beyond = th.cat([below, above], dim=1)
+    chosen = th.zeros(beyond.shape[1], dtype=th.bool)
+    open_ = beyond.any(dim=1)
+    n_ends, n_explained = len(beyond), int(open_.sum())
+    while bool(open_.any()):
+        best = int(beyond[open_].sum(dim=0).argmax())
+        chosen[best] = True
+        open_ = open_ & ~beyond[:, best]
+    d = below.shape[1]
+    return chosen[:d], chosen[d:], 1.0 - n_explained / n_ends if n_ends else 0.0
+
+
+def _log_inside(distance: th.Tensor, free: th.Tensor) -> th.Tensor:
+    return th.nn.functional.logsigmoid(distance).masked_fill(free, 0.0)
+
+
+def _checked_limits(
+    limits: Mapping[int, Limit], coordinates: Coordinates, states: th.Tensor
+) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+    """Columns, ends and softness of the limits that a user named."""
+    observations = coordinates.decode(states)
+    n_columns = observations.shape[1]
+    columns, ends, widths = [], [], []
+    for column, limit in limits.items():
+        if isinstance(column, bool) or not isinstance(column, int | np.integer) or not 0 <= column < n_columns:
+            raise InputError("limits", f"{column!r} is no column", f"Name columns 0 to {n_columns - 1} of the observation")
+        try:
+            low, high = (bound if end is None else float(end) for end, bound in zip(limit, (-math.inf, math.inf), strict=True))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                "limits", f"{limit!r} for column {column}", "Give (smallest, largest), None for no end"
+            ) from error
+        values = observations[:, int(column)]
+        inside = int(((values >= low) & (values <= high)).sum())
+        if not low < high or not inside:
+            raise InputError(
+                "limits",
+                f"no sample lies within {low:g} to {high:g} in column {column}, which goes from "
+                f"{float(values.min()):g} to {float(values.max()):g}",
+                "Give limits in the units of the data that leave some of it inside",
+            )
+        columns.append(int(column))
+        ends.append((low, high))
+        spread = min(high, float(values.max())) - max(low, float(values.min()))
+        widths.append(_SOFTNESS * max(spread, 1e-9))
+    return (
+        th.tensor(columns, dtype=th.long),
+        states.new_tensor(ends).reshape(-1, 2),
+        states.new_tensor(widths),
+    )

@@ -1,0 +1,201 @@
+"""
+Coordinates in which a state moves smoothly: two columns that are a point on the unit circle are one angle.
+
+cos θ near upright hardly varies and would dominate every distance; θ itself is what mechanics speaks of. Differences of angles
+wrap. Columns that never change carry nothing and are left out; a decoded state has them as they were.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.errors import InputError
+
+# How far from the unit circle a pair of columns may lie, in any row: encoders and files round.
+_ROUNDING = 1e-3
+# An angle that covers this much of the circle has no ends.
+_WHOLE_CIRCLE = 5.5
+# An angle that covers less than this is as good as a straight coordinate.
+_SHORT_ARC = math.pi / 2
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """
+    :param plain: columns that are coordinates themselves
+    :param angles: pairs of columns (i, j), with the angle atan2(o_j, o_i)
+    :param zeros: direction of each angle that counts as zero, the data's mean
+    :param fixed: an observation; columns that never change are taken from it, (d_s,)
+    :param round: which coordinates are angles without ends, (d,)
+    :param bent: which are angles that cover so much that sine and cosine are needed for one formula for all, (d,)
+    """
+
+    plain: tuple[int, ...]
+    angles: tuple[tuple[int, int], ...]
+    zeros: tuple[float, ...]
+    fixed: th.Tensor
+    round: th.Tensor
+    bent: th.Tensor
+
+    @classmethod
+    def of(cls, observations: th.Tensor, angles: Sequence[tuple[int, int]] | None = None) -> "Coordinates":
+        """
+        :param observations: states and next states, (n, d_s)
+        :param angles: pairs of columns; None to find them
+        """
+        n_columns = observations.shape[1]
+        pairs = find_angles(observations) if angles is None else _checked(observations, angles)
+        paired = {column for pair in pairs for column in pair}
+        spread = observations.max(dim=0).values - observations.min(dim=0).values
+        moves = spread > 1e-9 * observations.abs().amax(dim=0).clamp_min(1e-12)
+        plain = tuple(i for i in range(n_columns) if i not in paired and bool(moves[i]))
+        if not plain and not pairs:
+            raise InputError("dataset", "no column of the observations ever changes", "There is nothing to learn from it")
+        mean = observations.mean(dim=0)
+        zeros = tuple(math.atan2(float(mean[j]), float(mean[i])) for i, j in pairs)
+        dim = len(plain) + len(pairs)
+        nothing = th.zeros(dim, dtype=th.bool, device=observations.device)
+        found = cls(plain, pairs, zeros, observations[0].clone(), nothing, nothing.clone())
+        encoded = found.encode(observations)
+        extent = encoded.max(dim=0).values - encoded.min(dim=0).values
+        angular = found.angular
+        return cls(plain, pairs, zeros, found.fixed, angular & (extent > _WHOLE_CIRCLE), angular & (extent > _SHORT_ARC))
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates, d."""
+        return len(self.plain) + len(self.angles)
+
+    @property
+    def angular(self) -> th.Tensor:
+        """Which coordinates are angles, (d,)."""
+        return th.arange(self.dim, device=self.fixed.device) >= len(self.plain)
+
+    def encode(self, observations: th.Tensor) -> th.Tensor:
+        """
+        :param observations: (n, d_s)
+        :return: (n, d)
+        """
+        columns = [observations[:, i] for i in self.plain]
+        for (i, j), zero in zip(self.angles, self.zeros, strict=True):
+            columns.append(wrap(th.atan2(observations[:, j], observations[:, i]) - zero))
+        return th.stack(columns, dim=1)
+
+    def decode(self, states: th.Tensor) -> th.Tensor:
+        """
+        :param states: (..., d)
+        :return: (..., d_s)
+        """
+        observations = self.fixed.expand(*states.shape[:-1], -1).clone()
+        n_plain = len(self.plain)
+        if n_plain:
+            observations[..., list(self.plain)] = states[..., :n_plain]
+        for number, ((i, j), zero) in enumerate(zip(self.angles, self.zeros, strict=True)):
+            angle = states[..., n_plain + number] + zero
+            observations[..., i], observations[..., j] = th.cos(angle), th.sin(angle)
+        return observations
+
+    def pull_back(self, states: th.Tensor, gradient: th.Tensor) -> th.Tensor:
+        """
+        From a derivative with respect to observations to one with respect to coordinates.
+
+        :param states: where, (..., d)
+        :param gradient: ∂f/∂o, (..., d_s)
+        :return: ∂f/∂x, (..., d)
+        """
+        n_plain = len(self.plain)
+        parts = [gradient[..., list(self.plain)]] if n_plain else []
+        for number, ((i, j), zero) in enumerate(zip(self.angles, self.zeros, strict=True)):
+            angle = states[..., n_plain + number] + zero
+            parts.append((gradient[..., j] * th.cos(angle) - gradient[..., i] * th.sin(angle))[..., None])
+        return th.cat(parts, dim=-1)
+
+    def difference(self, to: th.Tensor, from_: th.Tensor) -> th.Tensor:
+        """The way from one state to another, the shorter one around a circle; both (..., d)."""
+        way = to - from_
+        if self.angles:
+            n_plain = len(self.plain)
+            way = th.cat([way[..., :n_plain], wrap(way[..., n_plain:])], dim=-1)
+        return way
+
+    def embed(self, states: th.Tensor, scale: th.Tensor) -> th.Tensor:
+        """
+        Points whose straight distance orders neighbours as differences over ``scale`` do, angles as arcs.
+
+        :param states: (n, d)
+        :param scale: of each coordinate, (d,)
+        :return: (n, d + number of angles)
+        """
+        n_plain = len(self.plain)
+        if not self.angles:
+            return states / scale
+        angle, radius = states[:, n_plain:], 1.0 / scale[n_plain:]
+        return th.cat([states[:, :n_plain] / scale[:n_plain], radius * th.cos(angle), radius * th.sin(angle)], dim=1)
+
+    def names(self, columns: Sequence[str] | None = None) -> tuple[str, ...]:
+        """
+        :param columns: names of the observation's columns
+        :return: of the coordinates
+        """
+        n_columns = len(self.fixed)
+        columns = [f"s[{i}]" for i in range(n_columns)] if columns is None else columns
+        plain = tuple(columns[i] for i in self.plain)
+        return plain + tuple(f"angle({columns[i]}, {columns[j]})" for i, j in self.angles)
+
+    def to(self, device: th.device) -> "Coordinates":
+        """The same on a device."""
+        return Coordinates(
+            self.plain, self.angles, self.zeros, self.fixed.to(device), self.round.to(device), self.bent.to(device)
+        )
+
+
+def find_angles(observations: th.Tensor) -> tuple[tuple[int, int], ...]:
+    """
+    Pairs of columns with o_i² + o_j² = 1 in every row, both of which vary.
+
+    :param observations: (n, d_s)
+    """
+    moves = observations.std(dim=0) > 1e-6
+    pairs: list[tuple[int, int]] = []
+    taken: set[int] = set()
+    for i, j in combinations(range(observations.shape[1]), 2):
+        if taken & {i, j} or not bool(moves[i] & moves[j]):
+            continue
+        if _off_circle(observations, i, j) < _ROUNDING:
+            pairs.append((i, j))
+            taken |= {i, j}
+    return tuple(pairs)
+
+
+def wrap(angle: th.Tensor) -> th.Tensor:
+    """The same angle within ±π."""
+    return angle - 2.0 * math.pi * th.round(angle / (2.0 * math.pi))
+
+
+def _off_circle(observations: th.Tensor, i: int, j: int) -> float:
+    return float((observations[:, i].square() + observations[:, j].square() - 1.0).abs().max())
+
+
+def _checked(observations: th.Tensor, angles: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    pairs: list[tuple[int, int]] = []
+    n_columns = observations.shape[1]
+    for pair in angles:
+        whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(i, int | np.integer) for i in pair)
+        if not whole or not all(0 <= i < n_columns for i in pair) or pair[0] == pair[1]:
+            raise InputError("angles", f"{pair!r} is no pair of columns", f"Give two of the columns 0 to {n_columns - 1}")
+        i, j = int(pair[0]), int(pair[1])
+        if {i, j} & {column for known in pairs for column in known}:
+            raise InputError("angles", f"column {i} or {j} belongs to two angles", "Name each column once")
+        off = _off_circle(observations, i, j)
+        if off > 0.1:
+            raise InputError(
+                "angles",
+                f"columns {i} and {j} are no cosine and sine: the sum of their squares is up to {off:.3g} away from one",
+                "Name columns on the unit circle, or angles=() for none",
+            )
+        pairs.append((i, j))
+    return tuple(pairs)

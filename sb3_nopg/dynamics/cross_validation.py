@@ -1,0 +1,99 @@
+"""How wide the regression's kernel should be, and what should enter it: whatever predicts left-out episodes best."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.dynamics.regression import LocalAffineRegression, Samples, spread_of
+
+#: in standard deviations of each coordinate
+BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
+# The widest one that errs by no more than this factor above the least: over many steps, noise that was learned adds up.
+NEARLY_AS_GOOD = 1.1
+_N_FOLDS, _MOST_JUDGED, _MOST_USED = 5, 500, 20_000
+# Of few episodes, stretches of this share of the data are left out instead.
+_STRETCH = 0.05
+# Standard deviation of a Gaussian whose mean absolute deviation is one.
+_GAUSSIAN = math.sqrt(math.pi / 2.0)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """
+    Rows to predict, and what to predict each from.
+
+    :param judged: numbers of the rows, (q,)
+    :param fold: of every row, (n,)
+    """
+
+    judged: th.Tensor
+    fold: th.Tensor
+
+    @classmethod
+    def of(cls, labels: np.ndarray | None, n: int, usable: np.ndarray | None = None, seed: int = 0) -> "LeftOut":
+        """
+        Whole episodes are left out; stretches of time where there are few; rows where the data know no episodes.
+
+        :param labels: episode of each row, (n,)
+        :param n: rows
+        :param usable: rows that may be judged, (n,)
+        :param seed: of the choice
+        """
+        rng = np.random.default_rng(seed)
+        if labels is None:
+            groups = np.arange(n)
+        else:
+            groups = np.unique(labels, return_inverse=True)[1]
+            if groups.max() + 1 < _N_FOLDS:
+                groups = np.arange(n) // max(1, round(_STRETCH * n))
+        fold = rng.permutation(groups.max() + 1)[groups] % _N_FOLDS
+        rows = rng.permutation(np.arange(n) if usable is None else np.flatnonzero(usable))
+        return cls(th.from_numpy(np.sort(rows[:_MOST_JUDGED])), th.from_numpy(fold))
+
+
+def left_out_errors(samples: Samples, left_out: LeftOut, bandwidths: tuple[float, ...] = BANDWIDTHS) -> th.Tensor:
+    """
+    Recorded minus predicted where the prediction has not seen the row's episode.
+
+    :param samples: the data
+    :param left_out: rows
+    :param bandwidths: to try
+    :return: (number of bandwidths, q, t)
+    """
+    errors = samples.targets.new_empty(len(bandwidths), len(left_out.judged), samples.targets.shape[1])
+    fold = left_out.fold[left_out.judged]
+    for number in range(_N_FOLDS):
+        here = fold == number
+        if not bool(here.any()):
+            continue
+        seen = th.nonzero(left_out.fold != number)[:, 0]
+        if len(seen) > _MOST_USED:
+            seen = seen[:: len(seen) // _MOST_USED + 1]
+        rows = left_out.judged[here]
+        regression = LocalAffineRegression(samples.rows(seen))
+        for which, maps in enumerate(regression.maps_at_each(samples.states[rows], bandwidths)):
+            errors[which, here] = samples.targets[rows] - maps.at_own_states(samples.inputs[rows])
+    return errors
+
+
+def unexplained(errors: th.Tensor, targets: th.Tensor) -> th.Tensor:
+    """
+    Share of the targets' variance that is left, the mean of all targets that vary.
+
+    :param errors: (..., q, t)
+    :param targets: (n, t)
+    """
+    # By absolute errors, as a Gaussian's would have them: one bump against a wall must not decide.
+    relative = _GAUSSIAN * (errors / spread_of(targets)).abs().mean(dim=-2)
+    return relative.square().mean(dim=-1)
+
+
+def widest_good(errors: th.Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> int:
+    """
+    :param errors: of each bandwidth
+    :return: number of the widest bandwidth that errs nearly as little as the best
+    """
+    good = th.nonzero(errors <= NEARLY_AS_GOOD * errors.min() + 1e-14)[:, 0]
+    return int(good.max())

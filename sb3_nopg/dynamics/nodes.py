@@ -1,0 +1,163 @@
+"""
+The data compiled into affine maps at nodes: states that need not be samples, each with what the data say around it.
+
+Between nodes the maps are blended by the interpolation's weights. All that depends on the number of samples happens once, here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch as th
+
+from sb3_nopg.dynamics.bounds import Bounds
+from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.interpolation import Interpolation, Weights
+from sb3_nopg.dynamics.regression import AffineMaps
+
+# Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
+_N_ROUNDS, _HELD_FOR = 15, 3
+_MOST_STATES = 100_000
+_HALVINGS = 20
+
+
+@dataclass(frozen=True)
+class Blend:
+    """
+    The maps' values at m states, with what their derivative needs.
+
+    :param value: (m, t)
+    :param weights: of the nodes; None where there is but one map
+    :param each: value by each node's own map, (m, k, t); None likewise
+    """
+
+    value: th.Tensor
+    weights: Weights | None
+    each: th.Tensor | None
+
+
+@dataclass(frozen=True)
+class NodeMaps:
+    """
+    :param interpolation: between the nodes
+    :param maps: of each node
+    :param single: whether all maps are the same one
+    """
+
+    interpolation: Interpolation
+    maps: AffineMaps
+    single: bool
+
+    @property
+    def states(self) -> th.Tensor:
+        """z, (n, d)."""
+        return self.interpolation.nodes
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def to(self, device: th.device) -> "NodeMaps":
+        """The same on a device."""
+        return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device))
+
+    def evaluate(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> Blend:
+        """
+        :param states: (m, d)
+        :param inputs: ψ, (m, p)
+        :param nearest: node of each, (m,)
+        """
+        maps, difference = self.maps, self.interpolation.coordinates.difference
+        if self.single:
+            way = difference(states, self.states[0])
+            return Blend(maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T, None, None)
+        weights = self.interpolation.weights(states, nearest)
+        way = -weights.way * self.interpolation.scale  # x − z_l, (m, k, d)
+        slope, action_slope = maps.state_slope[weights.nodes], maps.action_slope[weights.nodes]
+        each = maps.value[weights.nodes] + (slope @ way[..., None])[..., 0] + (action_slope @ inputs[:, None, :, None])[..., 0]
+        return Blend((weights.values[..., None] * each).sum(dim=1), weights, each)
+
+    def slopes(self, blend: Blend, n: int) -> tuple[th.Tensor, th.Tensor]:
+        """
+        :param blend: of :meth:`evaluate`
+        :param n: its number of states, m
+        :return: derivatives of its values with respect to the states, (m, t, d), and to the inputs, (m, t, p)
+        """
+        if blend.weights is None or blend.each is None:
+            return self.maps.state_slope[0].expand(n, -1, -1), self.maps.action_slope[0].expand(n, -1, -1)
+        weights, phi = blend.weights, blend.weights.values[:, None]
+        chosen = weights.nodes.shape
+        # Σ_l φ_l A_l and Σ_l φ_l B_l as products of matrices, (m, 1, k) times (m, k, t · d)
+        of_states = (phi @ self.maps.state_slope[weights.nodes].reshape(*chosen, -1)).reshape(n, -1, self.states.shape[1])
+        of_inputs = (phi @ self.maps.action_slope[weights.nodes].reshape(*chosen, -1)).reshape(n, of_states.shape[1], -1)
+        moved = [self.interpolation.pull_back(weights, blend.each[..., i]) for i in range(of_states.shape[1])]
+        return of_states + th.stack(moved, dim=1), of_inputs
+
+
+def choose_nodes(
+    states: th.Tensor,
+    first: th.Tensor,
+    coordinates: Coordinates,
+    scale: th.Tensor,
+    n_nodes: int,
+    reach: Callable[[th.Tensor, th.Tensor], th.Tensor],
+    bounds: Bounds,
+    action_range: tuple[th.Tensor, th.Tensor],
+    generator: th.Generator,
+) -> th.Tensor:
+    """
+    Recorded states and those that the model reaches from them, thinned evenly.
+
+    :param states: recorded, (n, d)
+    :param first: states that count most, start states for instance, (f, d)
+    :param coordinates: of the states
+    :param scale: of each coordinate, (d,)
+    :param n_nodes: at most
+    :param reach: next states of states and actions
+    :param bounds: where states stop being of interest
+    :param action_range: smallest and largest actions
+    :param generator: to draw from
+    :return: (m, d)
+    """
+    low, high = action_range
+    recorded = states
+    if len(states) > _MOST_STATES:
+        recorded = states[th.randperm(len(states), generator=generator)[:_MOST_STATES]]
+    found = [first, recorded]
+
+    def drawn(n: int) -> th.Tensor:
+        return recorded[th.randint(len(recorded), (n,), generator=generator)]
+
+    at = drawn(max(n_nodes // 2, 500))
+    actions = low.expand(len(at), -1)
+    for number in range(_N_ROUNDS):
+        if number % _HELD_FOR == 0:
+            actions = low + (high - low) * th.rand(len(at), len(low), generator=generator, dtype=at.dtype)
+        reached = reach(at, actions)
+        inside = bounds.cross(reached).goes_on > 0.5
+        found.append(reached[inside])
+        at = th.where(inside[:, None], reached, drawn(len(at)))
+    return _thinned(th.cat(found), coordinates, scale, n_nodes)
+
+
+def _thinned(states: th.Tensor, coordinates: Coordinates, scale: th.Tensor, n_most: int) -> th.Tensor:
+    """The first state of each cell of a lattice, as fine a one as leaves at most so many."""
+    points = coordinates.embed(states, scale)
+
+    def firsts(size: float) -> th.Tensor:
+        _, cell = th.unique((points / size).round(), dim=0, return_inverse=True)
+        order = th.full((int(cell.max()) + 1,), len(points), dtype=th.long)
+        return order.scatter_reduce(0, cell, th.arange(len(points)), "amin").sort().values
+
+    kept = firsts(1e-6)
+    if len(kept) <= n_most:
+        return states[kept]
+    low, high = 1e-6, float((points.max(dim=0).values - points.min(dim=0).values).max()) + 1e-6
+    for _ in range(_HALVINGS):
+        middle = (low * high) ** 0.5
+        chosen = firsts(middle)
+        if len(chosen) > n_most:
+            low = middle
+        else:
+            high, kept = middle, chosen
+            if len(chosen) > 0.95 * n_most:
+                break
+    return states[kept]

@@ -1,0 +1,226 @@
+"""
+Local affine regression: what a step changes, and what it earns, as an affine function of state and action around a state.
+
+At a state x, samples are weighted by a kernel on **states only**, K((x_j − x)/h), and a ridge regression on
+(1, x_j − x, u_j) gives
+
+    f̂(y, u) = value(x) + state_slope(x) (y − x) + action_slope(x) u
+
+Because the weights do not see the action, all three are functions of the state alone, computed once for each. What a
+neighbourhood cannot tell (a direction in which nothing varies there) is taken from one regression over all of the data, towards
+which the ridge shrinks: on a single demonstrated curve, actions follow from states, and only the whole tells what they do.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch as th
+from scipy.spatial import cKDTree
+
+from sb3_nopg.dynamics.coordinates import Coordinates
+
+N_NEIGHBORS = 100
+# Of standardised inputs: for a state's slope times h², the spread of states under the kernel.
+_STATE_RIDGE, _ACTION_RIDGE, _GLOBAL_RIDGE = 1e-4, 1e-3, 1e-8
+# However narrow the kernel, so many samples per coefficient have a say.
+_SAMPLES_A_COEFFICIENT = 2
+# Queries solved at one time.
+_CHUNK = 2000
+
+
+@dataclass(frozen=True)
+class AffineMaps:
+    """
+    An affine function for each of m states z, of t targets: f(x, u) = value + state_slope (x − z) + action_slope u.
+
+    :param value: (m, t)
+    :param state_slope: (m, t, d)
+    :param action_slope: (m, t, p)
+    """
+
+    value: th.Tensor
+    state_slope: th.Tensor
+    action_slope: th.Tensor
+
+    def at_own_states(self, inputs: th.Tensor) -> th.Tensor:
+        """
+        :param inputs: u, one for each map, (m, p)
+        :return: f(z, u), (m, t)
+        """
+        return self.value + (self.action_slope @ inputs[..., None])[..., 0]
+
+    def to(self, device: th.device) -> "AffineMaps":
+        """The same on a device."""
+        return AffineMaps(self.value.to(device), self.state_slope.to(device), self.action_slope.to(device))
+
+
+@dataclass(frozen=True)
+class Samples:
+    """
+    What regressions are made of.
+
+    :param coordinates: of the states
+    :param states: x, (n, d)
+    :param inputs: u, (n, p)
+    :param targets: (n, t)
+    """
+
+    coordinates: Coordinates
+    states: th.Tensor
+    inputs: th.Tensor
+    targets: th.Tensor
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def rows(self, chosen: th.Tensor) -> "Samples":
+        """
+        :param chosen: numbers or flags
+        """
+        return replace(self, states=self.states[chosen], inputs=self.inputs[chosen], targets=self.targets[chosen])
+
+
+class AffineRegression:
+    """
+    One affine function of all samples, with sine and cosine in the place of an angle that goes far.
+
+    :param samples: to fit
+    """
+
+    def __init__(self, samples: Samples):
+        self._coordinates = samples.coordinates
+        self._mean, self._scale = samples.states.mean(dim=0), spread_of(samples.states)
+        self._input_mean, self._input_scale = samples.inputs.mean(dim=0), spread_of(samples.inputs)
+        features, target_scale = self._features(samples.states, samples.inputs), spread_of(samples.targets)
+        moment = features.T @ features / len(features)
+        ridge = _GLOBAL_RIDGE * th.eye(len(moment), dtype=moment.dtype)
+        ridge[0, 0] = 0.0
+        coefficients = th.linalg.solve(moment + ridge, features.T @ (samples.targets / target_scale) / len(features))
+        self._coefficients = coefficients * target_scale  # (g, t)
+
+    @property
+    def _bent(self) -> th.Tensor:
+        return self._coordinates.bent
+
+    def _features(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
+        """1, straight coordinates, sine and cosine of bent ones, inputs: (n, g)."""
+        bent = self._bent
+        straight = (states[:, ~bent] - self._mean[~bent]) / self._scale[~bent]
+        inputs = (inputs - self._input_mean) / self._input_scale
+        one = states.new_ones(len(states), 1)
+        return th.cat([one, straight, states[:, bent].sin(), states[:, bent].cos(), inputs], dim=1)
+
+    def predict(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
+        """
+        :param states: (n, d)
+        :param inputs: (n, p)
+        :return: (n, t)
+        """
+        return self._features(states, inputs) @ self._coefficients
+
+    def maps_at(self, states: th.Tensor) -> AffineMaps:
+        """
+        Its tangents.
+
+        :param states: (m, d)
+        """
+        bent, n, p = self._bent, len(states), len(self._input_scale)
+        n_bent, n_straight = int(bent.sum()), int((~bent).sum())
+        slopes = self._coefficients[1:].T  # (t, g - 1)
+        state_slope = states.new_zeros(n, slopes.shape[0], states.shape[1])
+        state_slope[..., ~bent] = slopes[:, :n_straight] / self._scale[~bent]
+        if n_bent:
+            of_sine, of_cosine = (
+                slopes[:, n_straight : n_straight + n_bent],
+                slopes[:, n_straight + n_bent : n_straight + 2 * n_bent],
+            )
+            angle = states[:, None, bent]
+            state_slope[..., bent] = of_sine * angle.cos() - of_cosine * angle.sin()
+        action_slope = (slopes[:, n_straight + 2 * n_bent :] / self._input_scale).expand(n, -1, p).clone()
+        return AffineMaps(self.predict(states, states.new_zeros(n, p)), state_slope, action_slope)
+
+
+class LocalAffineRegression:
+    """
+    :param samples: to fit
+    :param bandwidth: h, in standard deviations of each coordinate; infinite for one affine function of all samples
+    """
+
+    def __init__(self, samples: Samples, bandwidth: float = math.inf):
+        self.samples, self.bandwidth = samples, bandwidth
+        self.whole = AffineRegression(samples)
+        self.scale = spread_of(samples.states)
+        self._input_scale = spread_of(samples.inputs)
+        self._input_mean = samples.inputs.mean(dim=0)
+        self._residuals = samples.targets - self.whole.predict(samples.states, samples.inputs)
+        self._tree = cKDTree(samples.coordinates.embed(samples.states, self.scale).numpy())
+        self.n_coefficients = 1 + samples.states.shape[1] + samples.inputs.shape[1]
+
+    def maps_at(self, states: th.Tensor) -> AffineMaps:
+        """
+        :param states: (m, d)
+        """
+        return self.maps_at_each(states, (self.bandwidth,))[0]
+
+    def maps_at_each(self, states: th.Tensor, bandwidths: tuple[float, ...]) -> list[AffineMaps]:
+        """
+        :param states: (m, d)
+        :param bandwidths: in the place of the own one, to do it for each
+        """
+        chunks = [self._maps_at(chunk, bandwidths) for chunk in states.split(_CHUNK)]
+        return [
+            AffineMaps(*(th.cat([getattr(part[number], name) for part in chunks]) for name in AffineMaps.__dataclass_fields__))
+            for number in range(len(bandwidths))
+        ]
+
+    def _maps_at(self, states: th.Tensor, bandwidths: tuple[float, ...]) -> list[AffineMaps]:
+        samples, whole = self.samples, self.whole.maps_at(states)
+        if all(math.isinf(bandwidth) for bandwidth in bandwidths):
+            return [whole] * len(bandwidths)
+        k = min(N_NEIGHBORS, len(samples))
+        _, found = self._tree.query(samples.coordinates.embed(states, self.scale).numpy(), k=[*range(1, k + 1)])
+        nearest = th.from_numpy(found)
+        way = samples.coordinates.difference(samples.states[nearest], states[:, None]) / self.scale
+        squared = way.square().sum(dim=-1)
+        inputs = (samples.inputs[nearest] - self._input_mean) / self._input_scale
+        regressors = th.cat([th.ones_like(squared)[..., None], way, inputs], dim=-1)  # (m, k, 1 + d + p)
+        # The ordering of the embedding and of differences may part a little on a circle.
+        enough = squared.sort(dim=1).values[:, min(_SAMPLES_A_COEFFICIENT * self.n_coefficients, k) - 1, None]
+        return [
+            whole if math.isinf(bandwidth) else self._corrected(whole, bandwidth, squared, enough, regressors, nearest)
+            for bandwidth in bandwidths
+        ]
+
+    def _corrected(
+        self,
+        whole: AffineMaps,
+        bandwidth: float,
+        squared: th.Tensor,
+        enough: th.Tensor,
+        regressors: th.Tensor,
+        nearest: th.Tensor,
+    ) -> AffineMaps:
+        """What the neighbourhood says beyond the whole."""
+        d, p = whole.state_slope.shape[2], whole.action_slope.shape[2]
+        width = th.maximum(enough / 2.25, enough.new_tensor(bandwidth**2))
+        weights = th.softmax(-0.5 * squared / width, dim=1)
+        weighted = weights[..., None] * regressors
+        ridge = th.cat(
+            [th.zeros_like(width), _STATE_RIDGE * width.expand(-1, d), width.new_full((len(width), p), _ACTION_RIDGE)], 1
+        )
+        moment = weighted.mT @ regressors + th.diag_embed(ridge)
+        fit = th.linalg.solve(moment, weighted.mT @ self._residuals[nearest]).mT  # (m, t, 1 + d + p)
+        action_slope = fit[..., 1 + d :] / self._input_scale
+        return AffineMaps(
+            whole.value + fit[..., 0] - action_slope @ self._input_mean,
+            whole.state_slope + fit[..., 1 : 1 + d] / self.scale,
+            whole.action_slope + action_slope,
+        )
+
+
+def spread_of(values: th.Tensor) -> th.Tensor:
+    """Standard deviation of each column, one where there is none."""
+    if len(values) < 2:
+        return values.new_ones(values.shape[1])
+    spread = values.std(dim=0)
+    return th.where(spread > 1e-12 * values.abs().amax(dim=0).clamp_min(1e-12), spread, th.ones_like(spread))

@@ -1,0 +1,213 @@
+"""
+What a step earns: exactly, where a user gives the formula; by a quadratic function of state and action, where that predicts
+left-out data best; otherwise by the local affine model at the nodes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.datafiles.expression import evaluate
+from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.regression import Samples, spread_of
+from sb3_nopg.errors import InputError
+
+#: of states (m, d_s), actions (m, d_a) and next states (m, d_s), one number a row; NumPy arrays or torch tensors
+RewardFunction = Callable[[Any, Any, Any], Any]
+# Of a quadratic form's coefficients, with standardised inputs.
+_RIDGE = 1e-8
+# Step of central differences, as a share of a column's spread.
+_STEP = 1e-5
+
+
+@dataclass(frozen=True)
+class StepReward:
+    """
+    Rewards of m steps, with their slopes.
+
+    :param value: r, (m,)
+    :param of_state: ∂r/∂x, (m, d)
+    :param of_action: ∂r/∂a, (m, d_a)
+    :param of_next_state: ∂r/∂x', (m, d)
+    """
+
+    value: th.Tensor
+    of_state: th.Tensor
+    of_action: th.Tensor
+    of_next_state: th.Tensor
+
+
+class RewardModel(Protocol):
+    """A reward that needs no nodes."""
+
+    def __call__(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> th.Tensor: ...
+    def with_slopes(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> StepReward: ...
+    def to(self, device: th.device) -> "RewardModel": ...
+
+
+@dataclass(frozen=True)
+class QuadraticReward:
+    """
+    r̂ = vᵀ M v with v = (1, x, a), all standardised, within the range of the rewards that were seen.
+
+    :param mean: of (x, a), (d + d_a,)
+    :param scale: likewise
+    :param matrix: M, symmetric, (1 + d + d_a, 1 + d + d_a)
+    :param low: smallest reward of the data
+    :param high: largest
+    """
+
+    mean: th.Tensor
+    scale: th.Tensor
+    matrix: th.Tensor
+    low: float
+    high: float
+
+    @classmethod
+    def fit(cls, samples: Samples, n_actions: int) -> "QuadraticReward":
+        """
+        :param samples: with the reward as their only target, and the action as their first inputs
+        :param n_actions: d_a
+        """
+        points = th.cat([samples.states, samples.inputs[:, :n_actions]], dim=1)
+        mean, scale = points.mean(dim=0), spread_of(points)
+        vectors = _with_one((points - mean) / scale)
+        i, j = th.triu_indices(vectors.shape[1], vectors.shape[1])
+        features = vectors[:, i] * vectors[:, j]
+        moment = features.T @ features / len(features)
+        ridge = _RIDGE * th.eye(len(moment), dtype=moment.dtype)
+        fit = th.linalg.solve(moment + ridge, features.T @ samples.targets[:, 0] / len(features))
+        matrix = fit.new_zeros(vectors.shape[1], vectors.shape[1])
+        matrix[i, j] = fit
+        low, high = float(samples.targets.min()), float(samples.targets.max())
+        return cls(mean, scale, (matrix + matrix.T) / 2.0, low, high)
+
+    def to(self, device: th.device) -> "QuadraticReward":
+        return replace(self, mean=self.mean.to(device), scale=self.scale.to(device), matrix=self.matrix.to(device))
+
+    def _vectors(self, states: th.Tensor, actions: th.Tensor) -> th.Tensor:
+        return _with_one((th.cat([states, actions], dim=1) - self.mean) / self.scale)
+
+    def __call__(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> th.Tensor:
+        vectors = self._vectors(states, actions)
+        return ((vectors @ self.matrix) * vectors).sum(dim=1).clamp(self.low, self.high)
+
+    def with_slopes(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> StepReward:
+        vectors = self._vectors(states, actions)
+        half = vectors @ self.matrix
+        value = (half * vectors).sum(dim=1)
+        within = ((value >= self.low) & (value <= self.high))[:, None]
+        slopes = th.where(within, 2.0 * half[:, 1:] / self.scale, th.zeros_like(half[:, 1:]))
+        d = states.shape[1]
+        return StepReward(value.clamp(self.low, self.high), slopes[:, :d], slopes[:, d:], th.zeros_like(states))
+
+
+@dataclass(frozen=True)
+class GivenReward:
+    """
+    A user's own formula, used as it is.
+
+    :param coordinates: of the states
+    :param function: of states, actions and next states, in the data's units
+    :param steps: of central differences where the function takes no tensors, in state, action and next state, (2 d_s + d_a,)
+    """
+
+    coordinates: Coordinates
+    function: RewardFunction
+    steps: np.ndarray
+
+    def to(self, device: th.device) -> "GivenReward":
+        return replace(self, coordinates=self.coordinates.to(device))
+
+    def __call__(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> th.Tensor:
+        parts = self.coordinates.decode(states), actions, self.coordinates.decode(next_states)
+        return th.as_tensor(_call(self.function, *(part.cpu().numpy() for part in parts))).to(states)
+
+    def with_slopes(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> StepReward:
+        """By central differences: a formula may be anything."""
+        parts = [self.coordinates.decode(states), actions, self.coordinates.decode(next_states)]
+        widths = [part.shape[1] for part in parts]
+        point = th.cat(parts, dim=1).cpu().numpy()
+        n, n_columns = point.shape
+        moved = np.repeat(point[None], 1 + 2 * n_columns, axis=0)
+        for column, step in enumerate(self.steps):
+            moved[1 + 2 * column, :, column] += step
+            moved[2 + 2 * column, :, column] -= step
+        values = _call(self.function, *np.split(moved.reshape(-1, n_columns), np.cumsum(widths)[:-1], axis=1)).reshape(-1, n)
+        slopes = th.as_tensor((values[1::2] - values[2::2]) / (2.0 * self.steps[:, None])).T.to(states)
+        of_state, of_action, of_next = slopes.split(widths, dim=1)
+        pull_back = self.coordinates.pull_back
+        return StepReward(
+            th.as_tensor(values[0]).to(states), pull_back(states, of_state), of_action, pull_back(next_states, of_next)
+        )
+
+
+def given_reward(
+    reward: str | RewardFunction, coordinates: Coordinates, observations: np.ndarray, actions: np.ndarray
+) -> GivenReward:
+    """
+    :param reward: an expression over ``s``, ``a`` and ``s2`` like ``"cos(s2[1]) - 0.1 * a[0]**2"``, or a function
+    :param coordinates: of the states
+    :param observations: of the data, (n, d_s)
+    :param actions: of the data, (n, d_a)
+    """
+    spread = np.concatenate([np.ptp(observations, axis=0), np.ptp(actions, axis=0), np.ptp(observations, axis=0)])
+    steps = _STEP * np.where(spread > 0, spread, 1.0)
+    return GivenReward(coordinates, reward_function(reward), steps.astype(np.float64))
+
+
+def reward_function(reward: str | RewardFunction) -> RewardFunction:
+    """
+    :param reward: an expression, or a function
+    :return: a function
+    """
+    if not isinstance(reward, str):
+        if not callable(reward):
+            raise InputError("reward", f"{reward!r} is neither text nor a function", "Give a formula over s, a and s2")
+        return reward
+    text = reward
+
+    def function(states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
+        return evaluate(text, {"s": states, "a": actions, "s2": next_states}, len(states))
+
+    return function
+
+
+def recorded_rewards(
+    reward: str | RewardFunction, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray
+) -> np.ndarray:
+    """
+    :return: what the formula says of recorded transitions, (n,)
+    :raises InputError: where it says nothing for some row
+    """
+    columns = (np.asarray(part, dtype=np.float64) for part in (states, actions, next_states))
+    values = _call(reward_function(reward), *columns)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        raise InputError(
+            "reward",
+            f"it is {values[wrong[0]]} in row {wrong[0]} of the data, and in {len(wrong)} rows",
+            "Mend the formula there",
+        )
+    return values
+
+
+def _call(function: RewardFunction, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
+    try:
+        values = np.asarray(function(states, actions, next_states), dtype=np.float64)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError("reward", f"the function fails ({error!r})", "It gets arrays (n, d) and returns (n,)") from error
+    if values.shape == (len(states), 1):
+        values = values[:, 0]
+    if values.shape != (len(states),):
+        raise InputError("reward", f"{values.shape} for {len(states)} rows", "Return one number a row")
+    return values
+
+
+def _with_one(points: th.Tensor) -> th.Tensor:
+    return th.cat([points.new_ones(len(points), 1), points], dim=1)

@@ -1,0 +1,305 @@
+"""
+Trajectories through the model, and the derivative of what they earn with respect to every action on the way.
+
+    Ĵ_H = Σ_{t<H} γᵗ S_t ( r̂_t + γ e_t w ) + γᴴ S_H V̂(x_H),      S_{t+1} = S_t s_t
+
+S_t is the probability of still going on, e_t that of leaving what is known, which has the worst value w. A step may also cost
+what it changes the action by, so that policies do not answer to every bit of noise. The derivative is a
+reverse sweep through the affine maps, written out here. A policy enters by its derivative ∂a/∂o at the states that were
+passed; of its parameters the sweep knows nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch as th
+
+from sb3_nopg.dynamics.bounds import Crossing
+from sb3_nopg.dynamics.interpolation import Weights
+from sb3_nopg.dynamics.model import DynamicsModel
+
+#: observations (m, d_s) and the number of the step to actions (m, d_a)
+Act = Callable[[th.Tensor, int], th.Tensor]
+
+
+@dataclass(frozen=True)
+class EndValue:
+    """
+    V̂ where trajectories are left.
+
+    :param weights: of the nodes
+    :param of_nodes: V, (n,)
+    """
+
+    weights: Weights
+    of_nodes: th.Tensor
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """
+    m trajectories of H steps.
+
+    :param observations: before each step, (H, m, d_s)
+    :param states: before each step, and after the last, (H + 1, m, d)
+    :param applied: actions within their range, (H, m, d_a)
+    :param asked_for: which of them the policy asked for as they are, (H, m, d_a)
+    :param earlier: actions before each, the last one first, (H, m, d_a · n_earlier)
+    :param nearest: node of each state, (H, m); empty where there is but one map
+    :param kept: coordinates of the states after each step that the bounds left alone, (H, m, d)
+    :param rewards: r̂, (H, m)
+    :param costs: of the actions' changes, (H, m)
+    :param change_cost: of an action that changes by its whole range
+    :param crossing: of the bounds after each step, (H · m)
+    :param survival: S, probability of still going on before each step, and after the last, (H + 1, m)
+    :param returns: Ĵ_H of each, (m,)
+    :param end_value: V̂ at the last states; None without
+    """
+
+    observations: th.Tensor
+    states: th.Tensor
+    applied: th.Tensor
+    asked_for: th.Tensor
+    earlier: th.Tensor
+    nearest: th.Tensor
+    kept: th.Tensor
+    rewards: th.Tensor
+    costs: th.Tensor
+    change_cost: float
+    crossing: Crossing
+    survival: th.Tensor
+    returns: th.Tensor
+    end_value: EndValue | None
+
+
+def follow(
+    model: DynamicsModel,
+    act: Act,
+    starts: th.Tensor,
+    n_steps: int,
+    gamma: float,
+    noise: th.Tensor | None = None,
+    node_values: th.Tensor | None = None,
+    change_cost: float = 0.0,
+) -> Trajectories:
+    """
+    :param model: of the system
+    :param act: the policy
+    :param starts: states, (m, d)
+    :param n_steps: H
+    :param gamma: discount
+    :param noise: added to the next states, (H, m, d)
+    :param node_values: V at the nodes, (n,), for what follows the last step; None for nothing
+    :param change_cost: of an action that changes by its whole range in a step
+    """
+    nodes, bounds, features, d = model.nodes, model.bounds, model.features, model.coordinates.dim
+    states, earlier = starts, rest_actions(model, len(starts))
+    walks = not nodes.single or node_values is not None
+    nearest = nodes.interpolation.locate(states) if walks else th.empty(0, dtype=th.long, device=states.device)
+    tape: dict[str, list[th.Tensor]] = {
+        name: [] for name in ("observations", "applied", "asked_for", "earlier", "nearest", "kept", "local_rewards")
+    }
+    visited = [states]
+    # Only what moves the states is done step by step; all else at once, afterwards.
+    for t in range(n_steps):
+        seen = model.coordinates.decode(states)
+        applied, asked_for = model.clip(act(seen, t).to(states.dtype))
+        change = nodes.evaluate(states, features(applied, earlier), nearest).value
+        moved = states + change[:, :d]
+        states, kept = bounds.keep(moved if noise is None else moved + noise[t])
+        for name, value in zip(tape, (seen, applied, asked_for, earlier, nearest, kept, change[:, d:]), strict=True):
+            tape[name].append(value)
+        visited.append(states)
+        if features.n_earlier:
+            earlier = th.cat([applied, earlier], dim=1)[:, : earlier.shape[1]]
+        if walks:
+            nearest = nodes.interpolation.walk(states, nearest, 1)
+    stacked = {name: th.stack(values) for name, values in tape.items()}
+    path = th.stack(visited)
+    rewards = _rewards(model, path, stacked["applied"], stacked.pop("local_rewards"))
+    costs = change_cost * _changes(model, stacked["applied"]).square().sum(dim=-1)
+    crossing = bounds.cross(path[1:].flatten(0, 1))
+    going_on = crossing.goes_on.view(n_steps, -1)
+    survival = th.cat([th.ones_like(going_on[:1]), going_on]).cumprod(dim=0)
+    discounts = gamma ** th.arange(n_steps, dtype=path.dtype, device=path.device)
+    gained = rewards - costs + gamma * model.worst_value(gamma) * crossing.unknown.view(n_steps, -1)
+    returns = (discounts[:, None] * survival[:-1] * gained).sum(dim=0)
+    end_value = None
+    if node_values is not None:
+        end_value = EndValue(nodes.interpolation.weights(states, nearest), node_values)
+        returns = returns + gamma**n_steps * survival[-1] * end_value.weights.mean(node_values)
+    return Trajectories(
+        states=path,
+        rewards=rewards,
+        costs=costs,
+        change_cost=change_cost,
+        crossing=crossing,
+        survival=survival,
+        returns=returns,
+        end_value=end_value,
+        **stacked,
+    )
+
+
+def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: th.Tensor, gamma: float) -> th.Tensor:
+    """
+    ∂Ĵ_H/∂a for every action of every trajectory, with the policy's answer to moved states taken into account.
+
+    :param model: that they went through
+    :param trajectories: from :func:`follow`
+    :param policy_slopes: K = ∂a/∂o at every step, (H, m, d_a, d_s)
+    :param gamma: discount
+    :return: (H, m, d_a)
+    """
+    features, n_actions = model.features, model.features.n_actions
+    n_steps, m, _ = trajectories.applied.shape
+    steps, d = _step_slopes(model, trajectories), model.coordinates.dim
+    state_slope = th.eye(d, dtype=steps.state.dtype, device=steps.state.device) + steps.state[:, :, :d]  # ∂x'/∂x
+    action_slope, earlier_slope = steps.action[:, :, :d], steps.earlier[:, :, :d]
+    of_state, of_action, of_earlier, of_next_state = _direct_slopes(model, trajectories, steps, gamma)
+    # A moved state moves the action too: K in the model's coordinates.
+    slopes = policy_slopes.to(of_state.dtype).transpose(0, 2).transpose(1, 2)  # (d_a, H, m, d_s)
+    policy = model.coordinates.pull_back(trajectories.states[:-1].expand(n_actions, -1, -1, -1), slopes)
+    policy = policy.permute(1, 2, 0, 3)  # (H, m, d_a, d)
+    found = th.empty_like(trajectories.applied)
+    x_bar = _from_the_end(model, trajectories, gamma)
+    past_bar = x_bar.new_zeros(m, n_actions * features.n_earlier)
+    for t in reversed(range(n_steps)):
+        x_bar = ((x_bar + of_next_state[t]) * trajectories.kept[t])[:, None]
+        a_bar = of_action[t] + (x_bar @ action_slope[t])[:, 0]
+        if features.n_earlier:
+            # This action is the last one before the next step's; what was remembered there moves up by one.
+            a_bar = a_bar + past_bar[:, :n_actions]
+            shifted = th.cat([past_bar[:, n_actions:], th.zeros_like(past_bar[:, :n_actions])], dim=1)
+            past_bar = of_earlier[t] + (x_bar @ earlier_slope[t])[:, 0] + shifted
+        a_bar = a_bar * trajectories.asked_for[t]
+        found[t] = a_bar
+        x_bar = of_state[t] + (x_bar @ state_slope[t])[:, 0] + (a_bar[:, None] @ policy[t])[:, 0]
+    return found
+
+
+def rest_actions(model: DynamicsModel, n: int) -> th.Tensor:
+    """Before a system moves, nobody acts: zero, or what is next to it, for each earlier action that counts, (n, d_a · n_earlier)."""
+    zero, _ = model.clip(th.zeros_like(model.action_range[0])[None])
+    return zero.repeat(n, model.features.n_earlier)
+
+
+def draw_noise(model: DynamicsModel, n_steps: int, n: int, generator: th.Generator) -> th.Tensor:
+    """
+    What predictions have missed, drawn again for each step.
+
+    :param generator: on the processor, whatever the model's device, so that all devices get the same draws
+    :return: (n_steps, n, d)
+    """
+    chosen = th.randint(len(model.noise), (n_steps, n), generator=generator)
+    return model.noise[chosen.to(model.noise.device)]
+
+
+def _changes(model: DynamicsModel, applied: th.Tensor) -> th.Tensor:
+    """Of each action from the one before, as a share of its range, (H, m, d_a); the first changes nothing."""
+    changes = th.zeros_like(applied)
+    changes[1:] = (applied[1:] - applied[:-1]) / _span(*model.action_range)
+    return changes
+
+
+def _span(low: th.Tensor, high: th.Tensor) -> th.Tensor:
+    return th.where(high > low, high - low, th.ones_like(low))
+
+
+def _rewards(model: DynamicsModel, path: th.Tensor, applied: th.Tensor, local: th.Tensor) -> th.Tensor:
+    """(H, m)."""
+    if model.reward is None:
+        return local[..., 0].clamp(*model.reward_range)
+    flat = (part.flatten(0, 1) for part in (path[:-1], applied, path[1:]))
+    return model.reward(*flat).view(applied.shape[:2])
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    """
+    Of one step alone, in all trajectories at once.
+
+    :param state: ∂f/∂x of the change, and of the reward where the nodes know it, (H, m, t, d)
+    :param action: ∂f/∂a, (H, m, t, d_a)
+    :param earlier: ∂f/∂(earlier actions), (H, m, t, d_a · n_earlier)
+    """
+
+    state: th.Tensor
+    action: th.Tensor
+    earlier: th.Tensor
+
+
+def _step_slopes(model: DynamicsModel, trajectories: Trajectories) -> _Slopes:
+    shape = trajectories.applied.shape[:2]
+    states, applied = trajectories.states[:-1].flatten(0, 1), trajectories.applied.flatten(0, 1)
+    inputs = model.features(applied, trajectories.earlier.flatten(0, 1))
+    blend = model.nodes.evaluate(states, inputs, trajectories.nearest.flatten())
+    of_states, of_inputs = model.nodes.slopes(blend, len(states))
+    n_targets = of_states.shape[1]
+    of_action, of_earlier = model.features.pull_back(applied.repeat_interleave(n_targets, dim=0), of_inputs.flatten(0, 1))
+    return _Slopes(*(part.reshape(*shape, n_targets, -1) for part in (of_states, of_action, of_earlier)))
+
+
+def _direct_slopes(
+    model: DynamicsModel, trajectories: Trajectories, slopes: _Slopes, gamma: float
+) -> tuple[th.Tensor, th.Tensor, th.Tensor, th.Tensor]:
+    """What Ĵ_H gains by x, a, earlier actions and x' of each step, all else where it is, (H, m, …) each."""
+    crossing, survival = trajectories.crossing, trajectories.survival
+    n_steps, m = trajectories.rewards.shape
+    discounts = gamma ** th.arange(n_steps, dtype=survival.dtype, device=survival.device)[:, None]
+    weight, worst = discounts * survival[:-1], model.worst_value(gamma)
+    of_next = (gamma * worst * weight)[..., None] * crossing.unknown_slope.view(n_steps, m, -1)
+    of_going = _of_going(trajectories, discounts, gamma * worst, gamma)
+    of_next = of_next + (survival[:-1] * of_going)[..., None] * crossing.goes_on_slope.view(n_steps, m, -1)
+    of_state, of_action, of_earlier, of_next_state = _reward_slopes(model, trajectories, slopes)
+    scaled = weight[..., None]
+    of_action = scaled * of_action
+    if trajectories.change_cost:
+        # Each action is changed to, and changed from.
+        low, high = model.action_range
+        cost = 2.0 * trajectories.change_cost * scaled * _changes(model, trajectories.applied) / _span(low, high)
+        of_action = of_action - cost
+        of_action[:-1] += cost[1:]
+    return scaled * of_state, of_action, scaled * of_earlier, of_next + scaled * of_next_state
+
+
+def _of_going(trajectories: Trajectories, discounts: th.Tensor, after_leaving: float, gamma: float) -> th.Tensor:
+    """∂Ĵ/∂S after each step: S̄_t = γᵗ (r̂_t + γ e_t w) + S̄_{t+1} s_t, from the end, (H, m)."""
+    n_steps, m = trajectories.rewards.shape
+    gained = discounts * (
+        trajectories.rewards - trajectories.costs + after_leaving * trajectories.crossing.unknown.view(n_steps, m)
+    )
+    going_on, end = trajectories.crossing.goes_on.view(n_steps, m), trajectories.end_value
+    found = th.empty_like(gained)
+    bar = th.zeros_like(gained[0]) if end is None else gamma**n_steps * end.weights.mean(end.of_nodes)
+    for t in reversed(range(n_steps)):
+        found[t] = bar
+        bar = gained[t] + bar * going_on[t]
+    return found
+
+
+def _reward_slopes(
+    model: DynamicsModel, trajectories: Trajectories, slopes: _Slopes
+) -> tuple[th.Tensor, th.Tensor, th.Tensor, th.Tensor]:
+    """Of r̂ with respect to x, a, earlier actions and x', (H, m, …) each."""
+    d, (low, high) = model.coordinates.dim, model.reward_range
+    if model.reward is None:
+        # On the edge of the range it is cut off.
+        counts = ((trajectories.rewards > low) & (trajectories.rewards < high))[..., None]
+        local = (part[:, :, d] * counts for part in (slopes.state, slopes.action, slopes.earlier))
+        return *local, th.zeros_like(trajectories.states[1:])  # type: ignore[return-value]
+    flat = (part.flatten(0, 1) for part in (trajectories.states[:-1], trajectories.applied, trajectories.states[1:]))
+    reward, shape = model.reward.with_slopes(*flat), trajectories.rewards.shape
+    of_state, of_action, of_next = (
+        part.view(*shape, -1) for part in (reward.of_state, reward.of_action, reward.of_next_state)
+    )
+    return of_state, of_action, th.zeros_like(trajectories.earlier), of_next
+
+
+def _from_the_end(model: DynamicsModel, trajectories: Trajectories, gamma: float) -> th.Tensor:
+    """∂Ĵ/∂x_H, (m, d)."""
+    end = trajectories.end_value
+    if end is None:
+        return th.zeros_like(trajectories.states[-1])
+    slope = model.nodes.interpolation.pull_back(end.weights, end.of_nodes[end.weights.nodes])
+    return (gamma ** len(trajectories.rewards) * trajectories.survival[-1])[:, None] * slope

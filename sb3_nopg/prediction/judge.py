@@ -1,0 +1,312 @@
+"""
+Which of several policies is best, by the data alone: each is followed through models of the system, every one fitted to
+another half of the episodes, from the same starts and with the same noise.
+
+What one model finds stable by a hair, another does not: where the models disagree about two policies, the data cannot tell them
+apart, and the judge says so.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from sb3_nopg.datafiles.transform import episode_labels
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.bounds import Limit
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.rewards import RewardFunction
+from sb3_nopg.errors import InputError
+from sb3_nopg.fingerprint import dataset_fingerprint
+from sb3_nopg.prediction.rollouts import Actor, Rollouts, roll_out, together
+from sb3_nopg.threads import threads_for
+
+N_MODELS, MOST_STARTS = 4, 32
+#: nodes of a model that policies are only followed through
+N_NODES = 3000
+# Slow drifts show after many times the horizon 1 / (1 − γ).
+_HORIZONS, _MOST_STEPS = 10, 1000
+# More flights than this are no advice.
+_MOST_FLIGHTS = 100
+
+
+@dataclass(frozen=True)
+class Judged:
+    """
+    What is predicted of one policy.
+
+    :param name: of the policy
+    :param score: undiscounted rewards along a trajectory, the mean of all
+    :param low: lower end of the score's interval, over models and starts
+    :param high: upper end
+    :param lasting: share of the trajectories that neither end nor leave the data
+    :param chatter: mean change of the action from step to step, as a share of its range
+    """
+
+    name: str
+    score: float
+    low: float
+    high: float
+    lasting: float
+    chatter: float
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """
+    Policies, best first, and what can be said of the order.
+
+    :param ranking: all of them
+    :param n_steps: that trajectories were followed at most
+    :param n_trajectories: of each policy
+    :param margin: by how much the first is predicted to beat the second; None for one policy
+    :param told_apart: whether that is more than models and starts disagree about; None for one policy
+    :param flights: short flights of each of the two that would decide it; None where nothing is to be decided
+    :param unexplained: share of the changes' variance that the models leave unexplained where they have not seen them
+    :param notes: what a reader should know
+    """
+
+    ranking: tuple[Judged, ...]
+    n_steps: int
+    n_trajectories: int
+    margin: float | None
+    told_apart: bool | None
+    flights: int | None
+    unexplained: float
+    notes: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """What it comes to, in a sentence or two."""
+        first = self.ranking[0]
+        if len(self.ranking) == 1:
+            return f"{first.name} is predicted to earn {first.score:.4g} ({first.low:.4g} to {first.high:.4g})."
+        second = self.ranking[1]
+        if self.told_apart:
+            return f"{first.name} is predicted to beat {second.name} by {self.margin:.3g}."
+        if self.flights is None or self.flights > _MOST_FLIGHTS:
+            return (
+                f"{first.name} and {second.name} cannot be told apart, and more than {_MOST_FLIGHTS} flights would not do it."
+            )
+        flights = f"{self.flights} short flight{'s' if self.flights > 1 else ''} of each"
+        return f"{first.name} and {second.name} cannot be told apart by these data: {flights} would decide it."
+
+
+class Judge:
+    """
+    Models that policies are followed through, and from where.
+
+    :param models: of the same system
+    :param starts: observations, (m, d_s)
+    :param n_steps: that trajectories are followed
+    :param seed: of the noise
+    """
+
+    def __init__(self, models: Sequence[DynamicsModel], starts: np.ndarray, n_steps: int, seed: int = 0):
+        if len(starts) > MOST_STARTS:
+            starts = starts[np.unique(np.linspace(0, len(starts) - 1, MOST_STARTS).astype(int))]
+        elif len(starts) < MOST_STARTS // 4:
+            # Noise makes trajectories from one start differ too.
+            starts = np.tile(starts, (MOST_STARTS // 4 // len(starts) + 1, 1))
+        self.models, self.starts, self.n_steps, self._seed = list(models), starts, n_steps, seed
+
+    def follow(self, actors: Sequence[Actor]) -> list[list[Rollouts]]:
+        """
+        :param actors: policies
+        :return: trajectories of each policy by each model
+        """
+        # Many steps, each a little work.
+        with threads_for(len(self.starts) * len(actors)):
+            by_model = [
+                roll_out(model, actors, self.starts, self.n_steps, self._seed + number)
+                for number, model in enumerate(self.models)
+            ]
+        return [list(of_actor) for of_actor in zip(*by_model, strict=True)]
+
+    def judge(self, actors: Mapping[str, Actor], level: float = 0.95, notes: tuple[str, ...] = ()) -> Judgement:
+        """
+        :param actors: policies by name
+        :param level: of the intervals
+        :param notes: to put into the judgement
+        """
+        return self.judgement(list(actors), self.follow(list(actors.values())), level, notes)
+
+    def judgement(
+        self, names: Sequence[str], followed: list[list[Rollouts]], level: float = 0.95, notes: tuple[str, ...] = ()
+    ) -> Judgement:
+        """
+        :param names: of the policies
+        :param followed: their trajectories, from :meth:`follow`
+        :param level: of the intervals
+        :param notes: to put into the judgement
+        """
+        quantile = float(norm.ppf(0.5 + level / 2.0))
+        unknown = self.models[0].worst_reward
+        # Of each policy, by each model, from each start: (p, k, m)
+        earned = np.array([[rollouts.total_rewards(unknown) for rollouts in of_policy] for of_policy in followed])
+        scores = earned.mean(axis=(1, 2))
+        order = np.argsort(-scores, kind="stable")
+        low, high = (end.cpu().numpy() for end in self.models[0].action_range)
+        ranking = []
+        for number in order:
+            all_of_it = together(followed[number])
+            reach = quantile * _standard_error(earned[number])
+            ranking.append(
+                Judged(
+                    names[number],
+                    float(scores[number]),
+                    float(scores[number] - reach),
+                    float(scores[number] + reach),
+                    float(all_of_it.lasting.mean()),
+                    _chatter(all_of_it, high - low),
+                )
+            )
+        margin, told_apart, flights = None, None, None
+        if len(order) > 1:
+            margin, told_apart, flights = _compare(earned[order[0]], earned[order[1]], quantile)
+        unexplained = self.models[0].choices.unexplained
+        n = earned.shape[1] * earned.shape[2]
+        return Judgement(tuple(ranking), self.n_steps, n, margin, told_apart, flights, unexplained, notes)
+
+
+def judge(
+    data: TransitionDataset,
+    policies: Mapping[str, Any],
+    *,
+    gamma: float = 0.99,
+    initial_states: Any = None,
+    n_steps: int | None = None,
+    angles: Sequence[tuple[int, int]] | None = None,
+    limits: Mapping[int, Limit] | None = None,
+    reward: str | RewardFunction | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Judgement:
+    """
+    Rank policies from anywhere by what the data predict of them.
+
+    :param data: recorded transitions, best such that no policy was trained on
+    :param policies: by name: a function of observations (m, d_s), an SB3 model, or the path of a ``.zip`` or ``.onnx`` file
+    :param gamma: discount, which tells how far to look ahead
+    :param initial_states: where the task starts, (n₀, d_s); None for where the data's episodes start
+    :param n_steps: to follow each policy; None for ten times 1 / (1 − gamma), a thousand at most
+    :param angles: pairs of columns that are an angle; None to find them
+    :param limits: of columns, beyond which the task counts as lost
+    :param reward: a formula or function to use instead of the data's rewards
+    :param level: of the intervals
+    :param seed: of models and noise
+    :return: the ranking, best first
+    """
+    from sb3_nopg.prediction.policies import actor_of, data_learned_from
+
+    if not policies:
+        raise InputError("policies", "none given", "Give at least one, by name")
+    actors = {str(name): actor_of(policy, data) for name, policy in policies.items()}
+    if n_steps is None:
+        n_steps = steps_ahead(gamma)
+    starts = start_states(data, initial_states)
+    whole = DynamicsModel.fit(data, angles=angles, limits=limits, reward=reward, n_nodes=N_NODES, seed=seed)
+    models, notes = half_models(data, whole, N_MODELS, limits=limits, reward=reward, seed=seed)
+    known = dataset_fingerprint(data)
+    own = [name for name, policy in zip(actors, policies.values(), strict=True) if data_learned_from(policy) == known]
+    if own:
+        notes += (f"{', '.join(own)}: trained on these very data, so that the score is on the high side.",)
+    return Judge(models, starts, n_steps, seed).judge(actors, level, notes)
+
+
+def half_models(
+    data: TransitionDataset,
+    whole: DynamicsModel,
+    n_models: int,
+    *,
+    limits: Mapping[int, Limit] | None = None,
+    reward: str | RewardFunction | None = None,
+    seed: int = 0,
+) -> tuple[list[DynamicsModel], tuple[str, ...]]:
+    """
+    Models of one half of the episodes each, two that share none after the other.
+
+    :param data: recorded transitions
+    :param whole: a model of all of them, whose choices are taken over
+    :param n_models: how many
+    :param limits: as for the whole
+    :param reward: likewise
+    :param seed: of the halves
+    :return: the models, and what a reader should know of them
+    """
+    models: list[DynamicsModel] = []
+    for number in range(-(-n_models // 2)):
+        for rows in halves(data, seed + number):
+            if rows is None:
+                return [whole], ("There are too few episodes to make several models of them: one judges alone.",)
+            part = data.filter(rows)
+            models.append(DynamicsModel.fit(part, like=whole, limits=limits, reward=reward, n_nodes=N_NODES, seed=seed))
+    return models[:n_models], ()
+
+
+def halves(data: TransitionDataset, seed: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """
+    :param data: recorded transitions
+    :param seed: of the choice
+    :return: rows of one half of the episodes and of the other, (n,) each; None for both where there are too few
+    """
+    labels = episode_labels(data)
+    groups = np.arange(len(data)) if labels is None else np.unique(labels, return_inverse=True)[1]
+    n_groups = int(groups.max()) + 1
+    least = 4 * (data.observation_dim + data.action_dim + 1)
+    chosen = np.isin(groups, np.random.default_rng(seed).permutation(n_groups)[: n_groups // 2])
+    if n_groups < 4 or min(int(chosen.sum()), int((~chosen).sum())) < least:
+        return None, None
+    return chosen, ~chosen
+
+
+def steps_ahead(gamma: float) -> int:
+    """
+    :param gamma: discount
+    :return: how far to follow a policy
+    """
+    return int(min(max(round(_HORIZONS / (1.0 - gamma)), 50), _MOST_STEPS))
+
+
+def start_states(data: TransitionDataset, given: Any) -> np.ndarray:
+    """
+    :param data: recorded transitions
+    :param given: states, or None
+    :return: observations to start from, (m, d_s)
+    """
+    if given is not None:
+        starts = np.array(given, dtype=np.float64, ndmin=2)
+        if starts.shape[1] != data.observation_dim:
+            raise InputError("initial_states", f"shape {starts.shape}", f"Give states of {data.observation_dim} numbers each")
+        return starts
+    if data.episode_starts is None:
+        raise InputError("initial_states", "neither given nor told by the data", "Pass initial_states=...")
+    return np.array(data.observations[data.episode_starts], dtype=np.float64)
+
+
+def _standard_error(earned: np.ndarray) -> float:
+    """Of a mean over k models and m starts, both a sample of what might have been, (k, m)."""
+    k, m = earned.shape
+    of_models = earned.mean(axis=1).var(ddof=1) / k if k > 1 else 0.0
+    of_starts = earned.mean(axis=0).var(ddof=1) / m if m > 1 else 0.0
+    return math.sqrt(of_models + of_starts)
+
+
+def _compare(first: np.ndarray, second: np.ndarray, quantile: float) -> tuple[float, bool, int | None]:
+    """Margin, whether it is more than chance, and flights that would decide it if it is not."""
+    difference = first - second
+    margin, error = float(difference.mean()), _standard_error(difference)
+    if margin > quantile * error:
+        return margin, True, None
+    # Flights start anywhere: their returns differ as those of the predicted trajectories do.
+    spread = math.sqrt(float(first.var() + second.var()))
+    if margin <= 0.0 or not math.isfinite(spread):
+        return margin, False, None
+    return margin, False, max(1, math.ceil((quantile * spread / margin) ** 2))
+
+
+def _chatter(rollouts: Rollouts, span: np.ndarray) -> float:
+    changes = np.abs(np.diff(rollouts.actions, axis=0)) / np.where(span > 0, span, 1.0)
+    return float(np.nanmean(changes)) if np.isfinite(changes).any() else 0.0

@@ -1,0 +1,389 @@
+"""
+The course of a training on a model: several candidates, each from another start, and a judge that has not seen what they learned
+from.
+
+Different starts win on different tasks: doing nothing, what value iteration on the nodes would do, what least squares with a
+Riccati equation would do. So each is trained on a model of one half of the episodes, and followed through a model of the other
+half. The way that does best there is then trained on all of the data. Nothing that was trained on an episode is judged by it,
+until the end: then what all of the data have made is held against what half of them had.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.bellman.on_samples import WarmStart
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.keeping import load_parameters, parameters_of
+from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.prediction.judge import Judge, Judgement
+from sb3_nopg.prediction.rollouts import Actor
+from sb3_nopg.training.estimator import ModelEstimator
+from sb3_nopg.training.imitation import imitate
+from sb3_nopg.training.objective import nodes_gradient, trajectory_gradient
+
+_logger = logging.getLogger(__name__)
+VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
+#: starts, in the order in which they are tried
+RECIPES = (VALUE_ITERATION, OWN, RICCATI)
+_N_TRAJECTORIES = 64
+# Share of a stage's updates that are made on the nodes, where it starts from value iteration.
+_ON_NODES = 1 / 3
+# A policy that is good already is changed with more care, and every stage ends with small steps.
+_CAREFUL, _LAST_STEPS = 0.3, 0.1
+# Cost of an action that changes by its whole range in a step, as a share of the largest reward.
+_CHANGE_COST = 0.1
+# A policy of half of the data must be better by this share of what lies between the best and the worst candidate.
+_TELLING = 0.1
+# States that a linear controller is taught at.
+_N_TAUGHT = 1500
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """
+    A policy that was trained, and what the judge says of it.
+
+    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
+    :param trained_on: ``"half"`` of the episodes, or ``"all"``
+    :param score: predicted rewards along a trajectory, by models of episodes that it was not trained on, or of halves for
+        one that was trained on all
+    :param lasting: share of its trajectories that neither end nor leave the data
+    :param n_updates: that it was trained for
+    :param seconds: that it took
+    """
+
+    recipe: str
+    trained_on: str
+    score: float
+    lasting: float
+    n_updates: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.recipe} ({self.trained_on}) {self.score:.4g}, {100 * self.lasting:.0f} % last"
+
+
+@dataclass
+class Trained:
+    """A candidate's parameters, and how it came about."""
+
+    recipe: str
+    trained_on: str
+    parameters: dict[str, Any]
+    n_updates: int
+    seconds: float
+
+
+@dataclass
+class Stage:
+    """
+    One candidate in training.
+
+    :param recipe: where it starts
+    :param trained_on: ``"half"`` or ``"all"``
+    :param n_updates: that it will be trained for
+    :param done: updates made
+    :param node_values: V at the nodes that trajectories end with; None for none
+    :param began: when, s
+    """
+
+    recipe: str
+    trained_on: str
+    n_updates: int
+    done: int = 0
+    node_values: th.Tensor | None = None
+    began: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True)
+class CourseSettings:
+    """
+    :param n_updates: of all stages together
+    :param horizon: steps to follow, 0 for the nodes alone, infinity, or ``"auto"``
+    :param n_action_samples: draws of a stochastic policy's action at each node
+    :param solver_tolerance: of the nodes' equations
+    :param seed: of all draws
+    :param recipes: starts to try
+    """
+
+    n_updates: int
+    horizon: str | float
+    n_action_samples: int
+    solver_tolerance: float
+    seed: int
+    recipes: tuple[str, ...] = RECIPES
+
+
+class Course:
+    """
+    :param policy: to train
+    :param settings: of the course
+    :param whole: estimator on all of the data
+    :param half: estimator on one half of the episodes, and a model of the other; None where there are too few for that
+    :param on_stage: told when a candidate begins
+    """
+
+    def __init__(
+        self,
+        policy: NOPGPolicy,
+        settings: CourseSettings,
+        whole: ModelEstimator,
+        half: tuple[ModelEstimator, DynamicsModel] | None,
+        n_steps_judged: int,
+    ):
+        self.policy, self.settings, self.whole, self.half = policy, settings, whole, half
+        self.untrained = parameters_of(policy)
+        self.trained: list[Trained] = []
+        self.judgement: Judgement | None = None
+        self._n_steps_judged = n_steps_judged
+        self._warm_start, self._n_made = WarmStart(), 0
+        self._planned = self._plan()
+        self.stage: Stage | None = None
+
+    def _plan(self) -> list[Stage]:
+        """Stages that are known from the start: all of one candidate, or one half for each and all for the best."""
+        names, n = self.settings.recipes, self.settings.n_updates
+        if len(names) == 1:
+            return [Stage(names[0], "all", n)]
+        if self.half is None:
+            shares = _shares(n, len(names))
+            return [Stage(name, "all", share) for name, share in zip(names, shares, strict=True) if share]
+        shares = _shares(n, len(names) + 1)
+        return [Stage(name, "half", share) for name, share in zip(names, shares[:-1], strict=True) if share]
+
+    def update(self, learning_rate: float) -> dict[str, Any]:
+        """
+        One policy update.
+
+        :param learning_rate: before the stage's own schedule
+        :return: what to log
+        """
+        if self.stage is None:
+            self._begin_stage()
+        stage = self.stage
+        assert stage is not None
+        estimator = self._estimator(stage)
+        careful = 1.0 if stage.recipe == OWN else _CAREFUL
+        decay = 1.0 - (1.0 - _LAST_STEPS) * stage.done / stage.n_updates
+        for group in self.policy.optimizer.param_groups:
+            group["lr"] = learning_rate * careful * decay
+        self.policy.optimizer.zero_grad()
+        record = self._on_nodes(stage, estimator) if self._is_on_nodes(stage) else self._on_trajectories(stage, estimator)
+        record["train/gradient_norm"] = self._clip(estimator, clipped=not self._is_on_nodes(stage))
+        if np.isfinite(record["train/gradient_norm"]):
+            self.policy.optimizer.step()
+        record["train/candidate"] = f"{stage.recipe} ({stage.trained_on})"
+        stage.done += 1
+        self._n_made += 1
+        if stage.done >= stage.n_updates:
+            self._end_stage()
+        return record
+
+    def _estimator(self, stage: Stage) -> ModelEstimator:
+        if stage.trained_on == "all":
+            return self.whole
+        assert self.half is not None
+        return self.half[0]
+
+    def _is_on_nodes(self, stage: Stage) -> bool:
+        if self.settings.horizon == 0:
+            return True
+        return stage.recipe == VALUE_ITERATION and stage.done < _ON_NODES * stage.n_updates
+
+    def _on_nodes(self, stage: Stage, estimator: ModelEstimator) -> dict[str, Any]:
+        equation = estimator.equation
+        noise = self._node_noise(equation.n_nodes, equation.initial_weights)
+        solution = nodes_gradient(equation, self.policy, noise, self._warm_start, self.settings.solver_tolerance)
+        stage.node_values = solution.values
+        return {
+            "train/estimated_return": solution.estimated_return,
+            "solver/q_residual": solution.value_solve.residual,
+            "solver/q_iterations": solution.value_solve.n_iterations,
+            "solver/visitation_residual": solution.visitation_solve.residual,
+            "solver/visitation_iterations": solution.visitation_solve.n_iterations,
+        }
+
+    def _on_trajectories(self, stage: Stage, estimator: ModelEstimator) -> dict[str, Any]:
+        bundle = estimator.bundle(
+            (self.settings.seed, self._n_made),
+            _N_TRAJECTORIES,
+            estimator.n_steps(self.settings.horizon),
+            self.policy.action_space.shape[0] if self.policy.is_stochastic else None,
+            node_values=stage.node_values,
+            change_cost=_CHANGE_COST * estimator.reward_size,
+        )
+        trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle)
+        from_starts = trajectories.returns[len(bundle.starts) // 2 :]
+        return {
+            "train/estimated_return": float(from_starts.mean()),
+            "train/survival": float(trajectories.survival[-1].mean()),
+        }
+
+    def _clip(self, estimator: ModelEstimator, *, clipped: bool) -> float:
+        """A trajectory that blows up must not throw the policy away with it."""
+        largest = estimator.reward_size if clipped else float("inf")
+        return float(th.nn.utils.clip_grad_norm_(self.policy.parameters(), largest))
+
+    def _node_noise(self, n_nodes: int, like: th.Tensor) -> th.Tensor | None:
+        if not self.policy.is_stochastic:
+            return None
+        generator = th.Generator().manual_seed(self.settings.seed)
+        shape = (n_nodes, self.settings.n_action_samples, self.policy.action_space.shape[0])
+        return th.randn(shape, generator=generator, dtype=th.float64).to(like.device)
+
+    def _begin_stage(self) -> None:
+        self.stage = stage = self._planned.pop(0)
+        stage.began = time.perf_counter()
+        self._warm_start = WarmStart()
+        load_parameters(self.policy, self.untrained)
+        estimator = self._estimator(stage)
+        if stage.recipe == VALUE_ITERATION:
+            choice = estimator.greedy
+            imitate(self.policy, estimator.equation.observations, choice.actions, choice.stakes)
+            stage.node_values = choice.values
+        elif stage.recipe == RICCATI:
+            self._teach_linear_controller(estimator)
+        elif stage.recipe == OWN and self.settings.horizon not in ("auto", float("inf"), 0):
+            # A finite horizon asks what follows it.
+            stage.node_values = estimator.greedy.values
+        _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)
+
+    def _teach_linear_controller(self, estimator: ModelEstimator) -> None:
+        controller, dynamics = estimator.linear_controller, estimator.dynamics
+        if controller is None:
+            _logger.info("The Riccati equation has no solution: that candidate starts from nothing.")
+            return
+        generator = th.Generator().manual_seed(self.settings.seed)
+        chosen = th.randint(len(estimator.states), (_N_TAUGHT,), generator=generator).to(estimator.states.device)
+        states = th.cat([estimator.states[chosen], estimator.starts[:_N_TAUGHT]])
+        targets, _ = dynamics.clip(th.from_numpy(controller(states.cpu().numpy())).to(states))
+        imitate(self.policy, dynamics.coordinates.decode(states), targets)
+
+    def _end_stage(self) -> None:
+        stage = self.stage
+        assert stage is not None
+        seconds = time.perf_counter() - stage.began
+        self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), stage.done, seconds))
+        self.stage = None
+        if not self._planned and self.half is not None and all(one.trained_on == "half" for one in self.trained):
+            self._plan_the_best()
+
+    def _plan_the_best(self) -> None:
+        """The way that does best on episodes that it was not trained on is trained on all of them."""
+        judgement = self._judged([self.half[1]], self.trained)  # type: ignore[index]
+        names = [judged.name for judged in judgement.ranking]
+        self.trained.sort(key=lambda one: names.index(one.recipe))
+        told = ", ".join(f"{judged.name} {judged.score:.4g}" for judged in judgement.ranking)
+        _logger.info("On episodes that they were not trained on: %s", told)
+        self._planned.append(Stage(names[0], "all", self.settings.n_updates - self._n_made or 1))
+
+    def finish(self, again: Callable[[int], Any]) -> tuple[Candidate, ...]:
+        """
+        Choose, and leave the policy at what was chosen.
+
+        :param again: makes so many further updates, where what was trained on all of the data is not good enough
+        :return: all candidates, the chosen one first
+        """
+        if self.stage is not None and self.stage.done:
+            self._end_stage()
+        if not self.trained:
+            return ()
+        order = self._rank()
+        best_half = self.trained[order[0]].trained_on == "half"
+        others = [one.recipe for one in self.trained if one.trained_on == "half"][1:2]
+        if best_half and others and any(one.trained_on == "all" for one in self.trained):
+            _logger.info("What all of the data have made is judged worse than what half of them had: another training.")
+            n_updates = next(one.n_updates for one in self.trained if one.trained_on == "all")
+            self._planned = [Stage(others[0], "all", n_updates)]
+            again(n_updates)
+            order = self._rank()
+        load_parameters(self.policy, self.trained[order[0]].parameters)
+        assert self.judgement is not None
+        found = {judged.name: judged for judged in self.judgement.ranking}
+        return tuple(
+            Candidate(
+                one.recipe, one.trained_on, found[_name(one)].score, found[_name(one)].lasting, one.n_updates, one.seconds
+            )
+            for one in (self.trained[number] for number in order)
+        )
+
+    def _rank(self) -> list[int]:
+        """Numbers of what was trained, best first, by models of both halves, or of the whole where there are none."""
+        models = [self.whole.dynamics] if self.half is None else [self.half[0].dynamics, self.half[1]]
+        self.judgement = self._judged(models, self.trained, by_part=True)
+        names = [judged.name for judged in self.judgement.ranking]
+        order = sorted(range(len(self.trained)), key=lambda number: names.index(_name(self.trained[number])))
+        scores = {judged.name: judged.score for judged in self.judgement.ranking}
+        enough = scores[names[0]] - _TELLING * (scores[names[0]] - scores[names[-1]])
+
+        def comes_later(number: int) -> bool:
+            # What was made of all of the data has seen more than halves can tell: it comes first where it is nearly as good.
+            one = self.trained[number]
+            return not (one.trained_on == "all" and scores[_name(one)] >= enough)
+
+        order.sort(key=comes_later)
+        return order
+
+    def _judged(self, models: Sequence[DynamicsModel], trained: list[Trained], by_part: bool = False) -> Judgement:
+        judge = Judge(
+            [model.to("cpu") for model in models], self.whole.initial_states, self._n_steps_judged, self.settings.seed % 2**31
+        )
+        actors = {_name(one) if by_part else one.recipe: self._actor(one.parameters) for one in trained}
+        return judge.judge(actors)
+
+    def _actor(self, parameters: dict[str, Any]) -> Actor:
+        """What a policy does. Step by step a processor is the quicker one, whatever the policy is on."""
+        # A copy of the class's own making: policies that hold results of autograd cannot be copied.
+        policy = type(self.policy)(**self.policy._get_constructor_parameters())
+        policy.load_state_dict({name: value.cpu() for name, value in parameters["policy"].items()})
+        policy.set_training_mode(False)
+
+        def act(observations: np.ndarray) -> np.ndarray:
+            with th.no_grad():
+                return policy.action_distribution(th.from_numpy(observations))[0].numpy()
+
+        return act
+
+    def state(self) -> dict[str, Any]:
+        """All of it, for a checkpoint."""
+        return {
+            "untrained": self.untrained,
+            "trained": [vars(one) for one in self.trained],
+            "planned": [vars(stage) for stage in self._planned],
+            "stage": None if self.stage is None else vars(self.stage),
+            "n_made": self._n_made,
+            "n_updates": self.settings.n_updates,
+            "recipes": list(self.settings.recipes),
+            "values": self._warm_start.q_history.values,
+            "visitations": self._warm_start.visitation_history.values,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """
+        :param state: from a checkpoint
+        """
+        self.untrained, self._n_made = state["untrained"], state["n_made"]
+        self.settings = replace(self.settings, n_updates=state["n_updates"], recipes=tuple(state["recipes"]))
+        self.trained = [Trained(**one) for one in state["trained"]]
+        self._planned = [Stage(**one) for one in state["planned"]]
+        self.stage = None if state["stage"] is None else Stage(**{**state["stage"], "began": time.perf_counter()})
+        for value in state["values"]:
+            self._warm_start.q_history.add(value)
+        for value in state["visitations"]:
+            self._warm_start.visitation_history.add(value)
+
+
+def _name(trained: Trained) -> str:
+    return f"{trained.recipe} ({trained.trained_on})"
+
+
+def _shares(n: int, parts: int) -> list[int]:
+    """As even as can be, and never nothing for all."""
+    each, rest = divmod(n, parts)
+    return [each + (number < rest) for number in range(parts)]

@@ -1,0 +1,104 @@
+"""Policy gradients on a model of the system: into the policy's parameters, by one backward pass each."""
+
+from dataclasses import dataclass
+
+import torch as th
+
+from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution
+from sb3_nopg.bellman.on_samples import WarmStart
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.trajectories import Trajectories, follow, sweep_back
+from sb3_nopg.errors import SolverError
+from sb3_nopg.policies import NOPGPolicy
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """
+    Trajectories to follow, all but the policy.
+
+    :param starts: states, (m, d)
+    :param n_steps: H
+    :param gamma: discount
+    :param noise: of the system, (H, m, d); None for none
+    :param action_noise: standard normal draws of a stochastic policy, (H, m, d_a); None for a deterministic one
+    :param node_values: V at the nodes for what follows the last step, (n,); None for nothing
+    :param change_cost: of an action that changes by its whole range in a step
+    """
+
+    starts: th.Tensor
+    n_steps: int
+    gamma: float
+    noise: th.Tensor | None = None
+    action_noise: th.Tensor | None = None
+    node_values: th.Tensor | None = None
+    change_cost: float = 0.0
+
+
+def nodes_gradient(
+    equation: NodeEquation, policy: NOPGPolicy, action_noise: th.Tensor | None, warm_start: WarmStart, tolerance: float
+) -> NodeSolution:
+    """
+    ∇Ĵ on the nodes, added to the gradients of the policy's parameters with a minus, because optimisers descend.
+
+    :param equation: on the nodes
+    :param policy: its parameters get gradients
+    :param action_noise: standard normal draws of a stochastic policy, (n, a, d_a)
+    :param warm_start: solutions for similar policies; remembers this one's
+    :param tolerance: relative residual of the solves
+    :return: of the policy as it was
+    """
+    actions = policy.sample_actions(equation.observations, action_noise).to(equation.initial_weights.dtype)
+    with th.no_grad():
+        # V and μ are solutions, not graph nodes: no derivative is taken through the solve.
+        solution = equation.solve(actions.detach(), warm_start, tolerance)
+        derivative = equation.return_derivative(solution)
+    actions.backward(-derivative)
+    warm_start.q_history.add(solution.values)
+    warm_start.visitation_history.add(solution.visitation)
+    return solution
+
+
+def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> Trajectories:
+    """
+    :param model: of the system
+    :param policy: to follow
+    :param bundle: how
+    """
+
+    def act(observations: th.Tensor, t: int) -> th.Tensor:
+        return policy.sample_actions(observations, _drawn(bundle, t))[:, 0]
+
+    with th.no_grad():
+        return follow(
+            model, act, bundle.starts, bundle.n_steps, bundle.gamma, bundle.noise, bundle.node_values, bundle.change_cost
+        )
+
+
+def trajectory_gradient(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> Trajectories:
+    """
+    ∇Ĵ_H along trajectories, the mean of all, added to the gradients of the policy's parameters with a minus.
+
+    :param model: of the system
+    :param policy: its parameters get gradients
+    :param bundle: trajectories to follow
+    :return: of the policy as it was
+    """
+    trajectories = follow_policy(model, policy, bundle)
+    n_steps, m, n_columns = trajectories.observations.shape
+    seen = trajectories.observations.reshape(-1, n_columns).requires_grad_(True)
+    noise = None if bundle.action_noise is None else bundle.action_noise.reshape(n_steps * m, 1, -1)
+    actions = policy.sample_actions(seen, noise)[:, 0]
+    if not bool(actions.isfinite().all()):
+        raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+    # K = ∂a/∂o at every state that was passed: what the sweep needs to know of the policy.
+    slopes = [th.autograd.grad(actions[:, i].sum(), seen, retain_graph=True)[0] for i in range(actions.shape[1])]
+    policy_slopes = th.stack(slopes, dim=1).view(n_steps, m, actions.shape[1], n_columns)
+    with th.no_grad():
+        derivative = sweep_back(model, trajectories, policy_slopes, bundle.gamma)
+    actions.backward(-derivative.reshape(n_steps * m, -1).to(actions.dtype) / m)
+    return trajectories
+
+
+def _drawn(bundle: Bundle, t: int) -> th.Tensor | None:
+    return None if bundle.action_noise is None else bundle.action_noise[t][:, None]
