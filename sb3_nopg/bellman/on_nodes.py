@@ -107,15 +107,16 @@ class NodeEquation:
         :param nearest: nodes close to where they lead, to begin the search from, (n,)
         """
         model, nodes = self.model, self.model.nodes
-        applied, asked_for = model.clip(actions)
+        applied = model.clip(actions)
         # An earlier action that counts is taken to be the same: what a held action does is what it does in the end.
         inputs = model.features(applied, applied.repeat(1, model.features.n_earlier))
         values = nodes.maps.at_own_states(inputs)
-        next_states, kept = model.bounds.keep(nodes.states + values[:, : model.coordinates.dim])
+        next_states = model.bounds.hold(nodes.states + values[:, : model.coordinates.dim])
         if nearest is None:
             nearest = th.arange(len(nodes), device=actions.device)
         weights = nodes.interpolation.weights(next_states, nodes.interpolation.walk(next_states, nearest, 8))
         reward = self._reward(applied, next_states, values)
+        asked_for, kept = model.asked_for(applied), model.bounds.left_alone(next_states)
         return Landing(applied, asked_for, next_states, kept, reward, model.bounds.cross(next_states), weights)
 
     def _reward(self, applied: th.Tensor, next_states: th.Tensor, values: th.Tensor) -> StepReward:

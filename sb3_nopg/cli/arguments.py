@@ -8,6 +8,7 @@ from gymnasium import spaces
 from nopg_envs.demonstrations import demonstration_file
 from sb3_nopg.datafiles.files import one_line
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.bounds import Limit
 from sb3_nopg.errors import InputError
 from sb3_nopg.zoo.recipes import make_dataset
 
@@ -16,6 +17,12 @@ DATA_HELP = (
     "then of each action), rollouts:uniform:1000 (a behaviour, how many transitions, and perhaps :operator to start there), "
     "both with --env; demonstrations:mountain_car_scripted (a set that comes with the package)."
 )
+
+LIMIT_HELP = (
+    "Ends of a state's column, counted from 0, beyond which the task counts as lost: 0=-0.35:0.35, or 1=:2; may be repeated."
+)
+REWARD_HELP = "A formula over s (state), a (action) and s2 (next state) instead of the data's rewards: 'cos(s2[1]) - 0.1*a[0]**2'."
+TRUST_HELP = "Read data in pickles (.pkl, .npy). They can run any program."
 
 
 def numbers(option: str, text: str) -> list[float]:
@@ -27,6 +34,34 @@ def numbers(option: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise InputError(option, f"{text!r} is not a list of numbers", "Separate numbers by commas, like 0.5,1.2") from error
+
+
+def states(option: str, given: list[str] | None) -> list[list[float]] | None:
+    """
+    :param option: that the texts were given to
+    :param given: states, each as numbers with commas between them
+    """
+    return [numbers(option, text) for text in given] if given else None
+
+
+def limits(option: str, given: list[str] | None) -> dict[int, Limit] | None:
+    """
+    :param option: that the texts were given to
+    :param given: like ``0=-0.35:0.35``, or ``1=:2`` where one side has no end
+    :return: smallest and largest value of columns
+    """
+    found: dict[int, Limit] = {}
+    for text in given or []:
+        column, _, ends = text.partition("=")
+        low, colon, high = ends.partition(":")
+        try:
+            if not colon or int(column) in found:
+                raise ValueError
+            found[int(column)] = (float(low) if low.strip() else None, float(high) if high.strip() else None)
+        except ValueError as error:
+            fix = "Write a column's number and its ends once, like 0=-0.35:0.35 or 1=:2"
+            raise InputError(option, f"{text!r} is no limit", fix) from error
+    return found or None
 
 
 def number_or_numbers(option: str, text: str) -> float | list[float]:

@@ -12,6 +12,8 @@ from sb3_nopg.cli.demonstrate import demonstrate
 from sb3_nopg.cli.evaluate import evaluate
 from sb3_nopg.cli.export import export
 from sb3_nopg.cli.failures import EXIT_CODES, one_line_errors
+from sb3_nopg.cli.judge import judge
+from sb3_nopg.cli.model import model
 from sb3_nopg.cli.report import report
 from sb3_nopg.cli.reproduce import reproduce
 from sb3_nopg.cli.train import train
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=EXIT_CODES,
 )
-for command in (train, evaluate, report, export, demonstrate, reproduce):
+for command in (train, model, judge, evaluate, report, export, demonstrate, reproduce):
     app.command(epilog=EXIT_CODES)(command)
 app.add_typer(data_app, name="data")
 
@@ -48,7 +50,9 @@ def nopg(
 
     \b
     nopg data info FILE         what is in a recording
+    nopg model FILE             what a model of the system makes of it, and how good that is
     nopg train FILE             learn a policy from it, into model.zip
+    nopg judge FILE a.zip b.zip     which of several policies is best, by the data alone
     nopg report model.zip       what the policy is predicted to do, before it moves anything
     nopg evaluate model.zip     how it does in a simulation
     nopg export model.zip policy.onnx, nopg deploy policy.onnx      take it to the rig

@@ -9,6 +9,8 @@ All are smooth at the edge, so that a policy that drifts towards one has a gradi
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -100,7 +102,8 @@ class Bounds:
 
     def to(self, device: th.device) -> "Bounds":
         """The same on a device."""
-        tensors = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, th.Tensor)}
+        names = ("low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width")
+        tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 
     @property
@@ -113,17 +116,28 @@ class Bounds:
         """Whether the task is known to end anywhere."""
         return bool((self.ends_low | self.ends_high).any())
 
-    def keep(self, states: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    @cached_property
+    def _edges(self) -> tuple[th.Tensor, th.Tensor]:
+        """Beyond which nothing more can be lost, (d,) each; angles without ends have none."""
+        padding, free = _PADDING * self.width, self.coordinates.round
+        return (self.low - padding).masked_fill(free, -math.inf), (self.high + padding).masked_fill(free, math.inf)
+
+    def hold(self, states: th.Tensor) -> th.Tensor:
         """
         States that have run far beyond an edge, brought back to where nothing more can be lost.
 
         :param states: (m, d)
-        :return: the states, and whether each coordinate was left alone, (m, d)
         """
-        padding = _PADDING * self.width
-        low, high = self.low - padding, self.high + padding
-        free = self.coordinates.round | ((states >= low) & (states <= high))
-        return th.where(free, states, th.minimum(th.maximum(states, low), high)), free
+        low, high = self._edges
+        return th.minimum(th.maximum(states, low), high)
+
+    def left_alone(self, held: th.Tensor) -> th.Tensor:
+        """
+        :param held: from :meth:`hold`
+        :return: which coordinates it did not touch
+        """
+        low, high = self._edges
+        return (held > low) & (held < high)
 
     def cross(self, states: th.Tensor) -> Crossing:
         """

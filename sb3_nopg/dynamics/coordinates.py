@@ -8,6 +8,7 @@ wrap. Columns that never change carry nothing and are left out; a decoded state 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -85,19 +86,42 @@ class Coordinates:
             columns.append(wrap(th.atan2(observations[:, j], observations[:, i]) - zero))
         return th.stack(columns, dim=1)
 
+    @cached_property
+    def _order(self) -> th.Tensor:
+        """Where each column of an observation stands among plain coordinates, cosines, sines and fixed columns, (d_s,)."""
+        firsts, seconds = [i for i, _ in self.angles], [j for _, j in self.angles]
+        moving = [*self.plain, *firsts, *seconds]
+        still = [i for i in range(len(self.fixed)) if i not in moving]
+        return th.tensor([*moving, *still], device=self.fixed.device).argsort()
+
+    @cached_property
+    def _still(self) -> th.Tensor:
+        """Columns that never change, as they are, (number of them,)."""
+        moving = {*self.plain, *(column for pair in self.angles for column in pair)}
+        return self.fixed[[i for i in range(len(self.fixed)) if i not in moving]]
+
+    @cached_property
+    def _zero_angles(self) -> th.Tensor:
+        return self.fixed.new_tensor(self.zeros)
+
+    @cached_property
+    def _turns(self) -> th.Tensor:
+        """1/2π for angles and nothing for other coordinates, (d,)."""
+        return self.angular.to(self.fixed.dtype) / (2.0 * math.pi)
+
     def decode(self, states: th.Tensor) -> th.Tensor:
         """
         :param states: (..., d)
         :return: (..., d_s)
         """
-        observations = self.fixed.expand(*states.shape[:-1], -1).clone()
         n_plain = len(self.plain)
-        if n_plain:
-            observations[..., list(self.plain)] = states[..., :n_plain]
-        for number, ((i, j), zero) in enumerate(zip(self.angles, self.zeros, strict=True)):
-            angle = states[..., n_plain + number] + zero
-            observations[..., i], observations[..., j] = th.cos(angle), th.sin(angle)
-        return observations
+        parts = [states[..., :n_plain]]
+        if self.angles:
+            angle = states[..., n_plain:] + self._zero_angles
+            parts += [th.cos(angle), th.sin(angle)]
+        if len(self._still):
+            parts.append(self._still.expand(*states.shape[:-1], -1))
+        return th.cat(parts, dim=-1).index_select(-1, self._order)
 
     def pull_back(self, states: th.Tensor, gradient: th.Tensor) -> th.Tensor:
         """
@@ -117,10 +141,9 @@ class Coordinates:
     def difference(self, to: th.Tensor, from_: th.Tensor) -> th.Tensor:
         """The way from one state to another, the shorter one around a circle; both (..., d)."""
         way = to - from_
-        if self.angles:
-            n_plain = len(self.plain)
-            way = th.cat([way[..., :n_plain], wrap(way[..., n_plain:])], dim=-1)
-        return way
+        if not self.angles:
+            return way
+        return way - 2.0 * math.pi * th.round(way * self._turns)
 
     def embed(self, states: th.Tensor, scale: th.Tensor) -> th.Tensor:
         """

@@ -10,6 +10,7 @@ takes it out, wherever the clip allows. The clip keeps the weights positive, hen
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch as th
 from scipy.spatial import cKDTree
@@ -91,6 +92,24 @@ class Interpolation:
         points, at = self.coordinates.embed(self.nodes, self.scale), self.coordinates.embed(states, self.scale)
         return th.cat([th.cdist(chunk, points).argmin(dim=1) for chunk in at.split(1024)])
 
+    @cached_property
+    def _offsets(self) -> th.Tensor:
+        """From each node's neighbours to the node itself, over the scale, (n, k, d)."""
+        return self.coordinates.difference(self.nodes[:, None], self.nodes[self.around]) / self.scale
+
+    @cached_property
+    def _squared_widths(self) -> th.Tensor:
+        """Of each node's neighbours, (n, k)."""
+        return self.squared_width[self.around]
+
+    def from_nearest(self, states: th.Tensor, nearest: th.Tensor) -> th.Tensor:
+        """x − z of the nearest node, (m, d)."""
+        return self.coordinates.difference(states, self.nodes[nearest])
+
+    def _ways(self, states: th.Tensor, nearest: th.Tensor) -> th.Tensor:
+        """δ, from the states to the nodes around the nearest one, over the scale, (m, k, d)."""
+        return -(self._offsets[nearest] + (self.from_nearest(states, nearest) / self.scale)[:, None])
+
     def walk(self, states: th.Tensor, near: th.Tensor, n_hops: int = 3) -> th.Tensor:
         """
         The nearest node of each state, found from one that was near: a search among neighbours of neighbours.
@@ -101,9 +120,8 @@ class Interpolation:
         :return: (m,)
         """
         for _ in range(n_hops):
-            around = self.around[near]
-            way = self.coordinates.difference(self.nodes[around], states[:, None]) / self.scale
-            found = around.gather(1, way.square().sum(dim=-1).argmin(dim=1, keepdim=True))[:, 0]
+            closest = self._ways(states, near).square().sum(dim=-1).argmin(dim=1, keepdim=True)
+            found = self.around[near].gather(1, closest)[:, 0]
             if bool((found == near).all()):
                 break
             near = found
@@ -114,9 +132,7 @@ class Interpolation:
         :param states: (m, d)
         :param nearest: node of each, (m,)
         """
-        around = self.around[nearest]
-        way = self.coordinates.difference(self.nodes[around], states[:, None]) / self.scale  # δ, (m, k, d)
-        squared_width = self.squared_width[around]
+        way, squared_width = self._ways(states, nearest), self._squared_widths[nearest]  # δ, (m, k, d), and h², (m, k)
         gaussian = th.softmax(-0.5 * way.square().sum(dim=-1) / squared_width, dim=1)  # w
         weighted = gaussian[..., None] * way
         mean = weighted.sum(dim=1)
@@ -128,7 +144,7 @@ class Interpolation:
         tilt = 1.0 + (way @ correction[..., None])[..., 0]
         raw = gaussian * tilt.clamp_min(_LEAST)
         total = raw.sum(dim=1, keepdim=True)
-        return Weights(around, raw / total, way, gaussian, tilt, correction, inverse, total)
+        return Weights(self.around[nearest], raw / total, way, gaussian, tilt, correction, inverse, total)
 
     def pull_back(self, weights: Weights, gradient: th.Tensor) -> th.Tensor:
         """

@@ -264,12 +264,15 @@ class DynamicsModel:
         """The least that a step has earned, and never more than nothing."""
         return min(0.0, *self._worst_rewards)
 
-    def clip(self, actions: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-        """
-        What is applied of the actions that a policy asks for, and which of them are passed on as they are; (m, d_a) each.
-        """
+    def clip(self, actions: th.Tensor) -> th.Tensor:
+        """What is applied of the actions that a policy asks for, (…, d_a)."""
         low, high = self.action_range
-        return th.minimum(th.maximum(actions, low), high), (actions >= low) & (actions <= high)
+        return th.minimum(th.maximum(actions, low), high)
+
+    def asked_for(self, applied: th.Tensor) -> th.Tensor:
+        """Which of the applied actions were asked for as they are, and not cut off, (…, d_a)."""
+        low, high = self.action_range
+        return (applied > low) & (applied < high)
 
 
 def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
@@ -385,7 +388,7 @@ def _compile(
         # An action that has been held for a while.
         inputs = features(actions, actions.repeat(1, features.n_earlier))
         nearest = draft.interpolation.locate(states)
-        return bounds.keep(states + draft.evaluate(states, inputs, nearest).value[:, : coordinates.dim])[0]
+        return bounds.hold(states + draft.evaluate(states, inputs, nearest)[:, : coordinates.dim])
 
     nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, bounds, action_range, generator)
     return compiled(nodes)

@@ -6,33 +6,19 @@ Between nodes the maps are blended by the interpolation's weights. All that depe
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch as th
 
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.interpolation import Interpolation, Weights
+from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
 _MOST_STATES = 100_000
 _HALVINGS = 20
-
-
-@dataclass(frozen=True)
-class Blend:
-    """
-    The maps' values at m states, with what their derivative needs.
-
-    :param value: (m, t)
-    :param weights: of the nodes; None where there is but one map
-    :param each: value by each node's own map, (m, k, t); None likewise
-    """
-
-    value: th.Tensor
-    weights: Weights | None
-    each: th.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -59,37 +45,55 @@ class NodeMaps:
         """The same on a device."""
         return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device))
 
-    def evaluate(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> Blend:
+    @cached_property
+    def _tables(self) -> th.Tensor:
+        """Of each node's neighbours: value at the node, slopes in the state, slopes in the inputs, (n, k, t (1 + d + p))."""
+        interpolation, maps = self.interpolation, self.maps
+        around = interpolation.around
+        away = interpolation.coordinates.difference(self.states[:, None], self.states[around])
+        slope = maps.state_slope[around]
+        value = maps.value[around] + (slope @ away[..., None])[..., 0]
+        return th.cat([value, slope.flatten(2), maps.action_slope[around].flatten(2)], dim=2)
+
+    def evaluate(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> th.Tensor:
         """
         :param states: (m, d)
         :param inputs: ψ, (m, p)
         :param nearest: node of each, (m,)
+        :return: the blended maps' values, (m, t)
         """
-        maps, difference = self.maps, self.interpolation.coordinates.difference
+        maps = self.maps
         if self.single:
-            way = difference(states, self.states[0])
-            return Blend(maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T, None, None)
+            way = self.interpolation.coordinates.difference(states, self.states[0])
+            return maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T
         weights = self.interpolation.weights(states, nearest)
-        way = -weights.way * self.interpolation.scale  # x − z_l, (m, k, d)
-        slope, action_slope = maps.state_slope[weights.nodes], maps.action_slope[weights.nodes]
-        each = maps.value[weights.nodes] + (slope @ way[..., None])[..., 0] + (action_slope @ inputs[:, None, :, None])[..., 0]
-        return Blend((weights.values[..., None] * each).sum(dim=1), weights, each)
+        # Σ_l φ_l (value, A, B)_l: maps are blended first, and then asked once.
+        value, slope, action_slope = self._parts((weights.values[:, None] @ self._tables[nearest])[:, 0])
+        way = self.interpolation.from_nearest(states, nearest)
+        moved = (slope @ way[..., None] + action_slope @ inputs[..., None])[..., 0]
+        return value + moved
 
-    def slopes(self, blend: Blend, n: int) -> tuple[th.Tensor, th.Tensor]:
+    def _parts(self, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """Rows of the tables as values, (…, t), and slopes, (…, t, d) and (…, t, p)."""
+        t, d, p = self.maps.state_slope.shape[1], self.states.shape[1], self.maps.action_slope.shape[2]
+        value, slope, action_slope = rows.split([t, t * d, t * p], dim=-1)
+        return value, slope.unflatten(-1, (t, d)), action_slope.unflatten(-1, (t, p))
+
+    def slopes(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """
-        :param blend: of :meth:`evaluate`
-        :param n: its number of states, m
-        :return: derivatives of its values with respect to the states, (m, t, d), and to the inputs, (m, t, p)
+        Derivatives of :meth:`evaluate` with respect to the states, (m, t, d), and to the inputs, (m, t, p).
         """
-        if blend.weights is None or blend.each is None:
+        n = len(states)
+        if self.single:
             return self.maps.state_slope[0].expand(n, -1, -1), self.maps.action_slope[0].expand(n, -1, -1)
-        weights, phi = blend.weights, blend.weights.values[:, None]
-        chosen = weights.nodes.shape
-        # Σ_l φ_l A_l and Σ_l φ_l B_l as products of matrices, (m, 1, k) times (m, k, t · d)
-        of_states = (phi @ self.maps.state_slope[weights.nodes].reshape(*chosen, -1)).reshape(n, -1, self.states.shape[1])
-        of_inputs = (phi @ self.maps.action_slope[weights.nodes].reshape(*chosen, -1)).reshape(n, of_states.shape[1], -1)
-        moved = [self.interpolation.pull_back(weights, blend.each[..., i]) for i in range(of_states.shape[1])]
-        return of_states + th.stack(moved, dim=1), of_inputs
+        weights, tables = self.interpolation.weights(states, nearest), self._tables[nearest]
+        _, slope, action_slope = self._parts((weights.values[:, None] @ tables)[:, 0])
+        # By each node's own map, for the weights move with the state too, (m, k, t)
+        own_value, own_slope, own_action_slope = self._parts(tables)
+        way = self.interpolation.from_nearest(states, nearest)
+        each = own_value + (own_slope @ way[:, None, :, None] + own_action_slope @ inputs[:, None, :, None])[..., 0]
+        moved = [self.interpolation.pull_back(weights, each[..., i]) for i in range(each.shape[2])]
+        return slope + th.stack(moved, dim=1), action_slope
 
 
 def choose_nodes(

@@ -97,23 +97,23 @@ def follow(
     walks = not nodes.single or node_values is not None
     nearest = nodes.interpolation.locate(states) if walks else th.empty(0, dtype=th.long, device=states.device)
     tape: dict[str, list[th.Tensor]] = {
-        name: [] for name in ("observations", "applied", "asked_for", "earlier", "nearest", "kept", "local_rewards")
+        name: [] for name in ("observations", "applied", "earlier", "nearest", "local_rewards")
     }
     visited = [states]
     # Only what moves the states is done step by step; all else at once, afterwards.
     for t in range(n_steps):
         seen = model.coordinates.decode(states)
-        applied, asked_for = model.clip(act(seen, t).to(states.dtype))
-        change = nodes.evaluate(states, features(applied, earlier), nearest).value
-        moved = states + change[:, :d]
-        states, kept = bounds.keep(moved if noise is None else moved + noise[t])
-        for name, value in zip(tape, (seen, applied, asked_for, earlier, nearest, kept, change[:, d:]), strict=True):
+        applied = model.clip(act(seen, t).to(states.dtype))
+        change = nodes.evaluate(states, features(applied, earlier), nearest)
+        for name, value in zip(tape, (seen, applied, earlier, nearest, change[:, d:]), strict=True):
             tape[name].append(value)
+        moved = states + change[:, :d]
+        states = bounds.hold(moved if noise is None else moved + noise[t])
         visited.append(states)
         if features.n_earlier:
             earlier = th.cat([applied, earlier], dim=1)[:, : earlier.shape[1]]
         if walks:
-            nearest = nodes.interpolation.walk(states, nearest, 1)
+            nearest = nodes.interpolation.walk(states, nearest)
     stacked = {name: th.stack(values) for name, values in tape.items()}
     path = th.stack(visited)
     rewards = _rewards(model, path, stacked["applied"], stacked.pop("local_rewards"))
@@ -130,6 +130,8 @@ def follow(
         returns = returns + gamma**n_steps * survival[-1] * end_value.weights.mean(node_values)
     return Trajectories(
         states=path,
+        asked_for=model.asked_for(stacked["applied"]),
+        kept=bounds.left_alone(path[1:]),
         rewards=rewards,
         costs=costs,
         change_cost=change_cost,
@@ -151,36 +153,46 @@ def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: 
     :param gamma: discount
     :return: (H, m, d_a)
     """
-    features, n_actions = model.features, model.features.n_actions
-    n_steps, m, _ = trajectories.applied.shape
-    steps, d = _step_slopes(model, trajectories), model.coordinates.dim
-    state_slope = th.eye(d, dtype=steps.state.dtype, device=steps.state.device) + steps.state[:, :, :d]  # ∂x'/∂x
-    action_slope, earlier_slope = steps.action[:, :, :d], steps.earlier[:, :, :d]
+    n_actions, n_past = model.features.n_actions, model.features.n_actions * model.features.n_earlier
+    d, (n_steps, m, _) = model.coordinates.dim, trajectories.applied.shape
+    steps = _step_slopes(model, trajectories)
     of_state, of_action, of_earlier, of_next_state = _direct_slopes(model, trajectories, steps, gamma)
-    # A moved state moves the action too: K in the model's coordinates.
-    slopes = policy_slopes.to(of_state.dtype).transpose(0, 2).transpose(1, 2)  # (d_a, H, m, d_s)
-    policy = model.coordinates.pull_back(trajectories.states[:-1].expand(n_actions, -1, -1, -1), slopes)
-    policy = policy.permute(1, 2, 0, 3)  # (H, m, d_a, d)
-    found = th.empty_like(trajectories.applied)
-    x_bar = _from_the_end(model, trajectories, gamma)
-    past_bar = x_bar.new_zeros(m, n_actions * features.n_earlier)
+    # What a step starts from is y = (x, earlier actions): Y = ∂y'/∂y and U = ∂y'/∂a of every step alone, (H, m, …).
+    kept, asked_for = trajectories.kept[..., None], trajectories.asked_for
+    of_y, of_a = of_state.new_zeros(n_steps, m, d + n_past, d + n_past), of_state.new_zeros(n_steps, m, d + n_past, n_actions)
+    of_y[..., :d, :d] = (th.eye(d, dtype=of_y.dtype, device=of_y.device) + steps.state[:, :, :d]) * kept
+    of_y[..., :d, d:] = steps.earlier[:, :, :d] * kept
+    of_a[..., :d, :] = steps.action[:, :, :d] * kept
+    if n_past:
+        # The next step remembers this action first, and of those that this step remembers all but the last.
+        of_y[..., d + n_actions :, d : d + n_past - n_actions] = th.eye(n_past - n_actions, dtype=of_y.dtype, device=of_y.device)
+        of_a[..., d : d + n_actions, :] = th.eye(n_actions, dtype=of_y.dtype, device=of_y.device)
+    of_a = of_a * asked_for[..., None, :]
+    # A moved state moves the action too: K = ∂a/∂y, and the closed loop Y + U K.
+    answer = th.cat([_in_coordinates(model, trajectories, policy_slopes), of_a.new_zeros(n_steps, m, n_actions, n_past)], dim=-1)
+    closed = of_y + of_a @ answer
+    # What Ĵ gains directly, by y and by y'.
+    gained = th.cat([of_state, of_earlier], dim=-1) + ((of_action * asked_for)[..., None, :] @ answer)[..., 0, :]
+    after = th.cat([of_next_state, of_earlier.new_zeros(of_earlier.shape)], dim=-1)
+    # The sweep: ȳ_t = g_t + (ȳ_{t+1} + h_t) (Y + U K)_t
+    y_bar = th.cat([_from_the_end(model, trajectories, gamma), of_state.new_zeros(m, n_past)], dim=1)
+    arrived = th.empty_like(after)
     for t in reversed(range(n_steps)):
-        x_bar = ((x_bar + of_next_state[t]) * trajectories.kept[t])[:, None]
-        a_bar = of_action[t] + (x_bar @ action_slope[t])[:, 0]
-        if features.n_earlier:
-            # This action is the last one before the next step's; what was remembered there moves up by one.
-            a_bar = a_bar + past_bar[:, :n_actions]
-            shifted = th.cat([past_bar[:, n_actions:], th.zeros_like(past_bar[:, :n_actions])], dim=1)
-            past_bar = of_earlier[t] + (x_bar @ earlier_slope[t])[:, 0] + shifted
-        a_bar = a_bar * trajectories.asked_for[t]
-        found[t] = a_bar
-        x_bar = of_state[t] + (x_bar @ state_slope[t])[:, 0] + (a_bar[:, None] @ policy[t])[:, 0]
-    return found
+        arrived[t] = y_bar + after[t]
+        y_bar = gained[t] + (arrived[t][:, None] @ closed[t])[:, 0]
+    return of_action * asked_for + (arrived[..., None, :] @ of_a)[..., 0, :]
+
+
+def _in_coordinates(model: DynamicsModel, trajectories: Trajectories, policy_slopes: th.Tensor) -> th.Tensor:
+    """∂a/∂x at every step from ∂a/∂o, (H, m, d_a, d)."""
+    slopes = policy_slopes.to(trajectories.states.dtype)
+    states = trajectories.states[:-1, :, None].expand(-1, -1, slopes.shape[2], -1)
+    return model.coordinates.pull_back(states, slopes)
 
 
 def rest_actions(model: DynamicsModel, n: int) -> th.Tensor:
     """Before a system moves, nobody acts: zero, or what is next to it, for each earlier action that counts, (n, d_a · n_earlier)."""
-    zero, _ = model.clip(th.zeros_like(model.action_range[0])[None])
+    zero = model.clip(th.zeros_like(model.action_range[0])[None])
     return zero.repeat(n, model.features.n_earlier)
 
 
@@ -233,8 +245,7 @@ def _step_slopes(model: DynamicsModel, trajectories: Trajectories) -> _Slopes:
     shape = trajectories.applied.shape[:2]
     states, applied = trajectories.states[:-1].flatten(0, 1), trajectories.applied.flatten(0, 1)
     inputs = model.features(applied, trajectories.earlier.flatten(0, 1))
-    blend = model.nodes.evaluate(states, inputs, trajectories.nearest.flatten())
-    of_states, of_inputs = model.nodes.slopes(blend, len(states))
+    of_states, of_inputs = model.nodes.slopes(states, inputs, trajectories.nearest.flatten())
     n_targets = of_states.shape[1]
     of_action, of_earlier = model.features.pull_back(applied.repeat_interleave(n_targets, dim=0), of_inputs.flatten(0, 1))
     return _Slopes(*(part.reshape(*shape, n_targets, -1) for part in (of_states, of_action, of_earlier)))

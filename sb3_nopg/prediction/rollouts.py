@@ -125,12 +125,12 @@ class _Run:
         model, going = self.model, self.going
         states, d = self.states[going], model.coordinates.dim
         seen = model.coordinates.decode(states).numpy()
-        applied, _ = model.clip(th.from_numpy(_actions(actors, seen, going.numpy())))
-        change = model.nodes.evaluate(states, model.features(applied, self._earlier[going]), self._nearest[going]).value
+        applied = model.clip(th.from_numpy(_actions(actors, seen, going.numpy())))
+        change = model.nodes.evaluate(states, model.features(applied, self._earlier[going]), self._nearest[going])
         moved = states + change[:, :d]
         if noise is not None:
             moved = moved + noise[going]
-        moved, _ = model.bounds.keep(moved)
+        moved = model.bounds.hold(moved)
         if model.reward is None:
             rewards = change[:, d].clamp(*model.reward_range)
         else:
