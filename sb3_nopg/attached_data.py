@@ -26,8 +26,8 @@ from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import halves, steps_ahead
 from sb3_nopg.preparation import build_problem, find_initial_states, split_off
 from sb3_nopg.problem import BellmanProblem
-from sb3_nopg.reporting import announce_thin_support
-from sb3_nopg.training.course import OWN, RECIPES, Course, CourseSettings
+from sb3_nopg.reporting import announce_tempting_ends, announce_thin_support
+from sb3_nopg.training.course import OWN, Course, CourseSettings, recipes_for
 from sb3_nopg.training.estimator import ModelEstimator
 
 _logger = logging.getLogger(__name__)
@@ -116,8 +116,9 @@ class LearnsFromData(ResumableAlgorithm):
         self._problem, self._held_out_problem, self._start_states = None, None, None
         self._estimator, self._course, self._held_out_evaluation, self._warm_start = None, None, None, WarmStart()
         if self.transitions == "model":
-            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when it is needed.
+            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when needed.
             check_model_settings(training_data, self.model_kwargs or {})
+            announce_tempting_ends(training_data, self.gamma, (self.model_kwargs or {}).get("reward"))
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
@@ -194,20 +195,22 @@ class LearnsFromData(ResumableAlgorithm):
         return self._course
 
     def _new_course(self, n_updates: int) -> Course:
-        whole = self.estimator
-        fresh = self._n_updates == 0 and n_updates >= len(RECIPES)
+        whole, before = self.estimator, self._course_before
+        recipes = recipes_for(whole)
+        fresh = self._n_updates == 0 and n_updates >= 2 * len(recipes)
+        recipes: tuple[str, ...] = recipes if fresh and self.policy.can_be_taught else (OWN,)
         settings = CourseSettings(
             n_updates,
             self.horizon,
             self.n_action_samples,
             max(self.solver_tolerance, _NODE_TOLERANCE),
             self._noise_seed,
-            RECIPES if fresh and self.policy.can_be_taught else (OWN,),
+            recipes if before is None else tuple(before["recipes"]),
         )
         half = self._halves(whole) if len(settings.recipes) > 1 else None
         course = Course(self.policy, settings, whole, half, steps_ahead(self.gamma))
-        if self._course_before is not None:
-            course.restore(self._course_before)
+        if before is not None:
+            course.restore(_stretched(before, n_updates))
             self._course_before = None
         return course
 
@@ -321,6 +324,27 @@ class LearnsFromData(ResumableAlgorithm):
     def training_noise(self) -> th.Tensor | None:
         """Draws for the policy's actions at the queries of :meth:`prepared_problem`, (m, a, d_a)."""
         return self._noise
+
+
+def _stretched(course: dict[str, Any], n_updates: int) -> dict[str, Any]:
+    """
+    The state of a course in its midst, long enough for so many further updates: what comes last gets more of them.
+
+    :param course: from :meth:`sb3_nopg.training.course.Course.state`
+    :param n_updates: that are asked for
+    """
+    more = n_updates - (course["n_updates"] - course["n_made"])
+    if more <= 0 or (course["stage"] is None and not course["planned"]):
+        return course
+    stretched = {**course, "n_updates": course["n_updates"] + more, "planned": list(course["planned"])}
+    last = stretched["planned"].pop() if course["planned"] else stretched.pop("stage")
+    # After the halves comes a stage that is not planned yet, and takes all that is left.
+    last = {**last, "n_updates": last["n_updates"] + (more if last["trained_on"] == "all" else 0)}
+    if course["planned"]:
+        stretched["planned"].append(last)
+    else:
+        stretched["stage"] = last
+    return stretched
 
 
 def check_dataset(dataset: Any) -> None:

@@ -68,6 +68,17 @@ def _check_transitions(settings: Any) -> None:
         )
 
 
+def restored_model_settings(saved: dict[str, Any] | None) -> dict[str, Any] | None:
+    """
+    :param saved: settings of the model, perhaps from a file: JSON has only text for keys
+    :return: the same with numbers for columns
+    """
+    if saved is None or not isinstance(saved.get("limits"), dict):
+        return saved
+    limits = {int(column) if str(column).isdecimal() else column: ends for column, ends in saved["limits"].items()}
+    return {**saved, "limits": {column: tuple(ends) if isinstance(ends, list) else ends for column, ends in limits.items()}}
+
+
 def _check_keeping(settings: Any) -> None:
     held_out = settings.held_out
     if held_out is not None and not isinstance(held_out, TransitionDataset):

@@ -39,11 +39,15 @@ def plot_data(dataset: TransitionDataset, path: str | os.PathLike[str] | None = 
     _draw_episodes(next(panels), next(panels), dataset)
     figure.suptitle(f"{len(dataset):,} transitions")
     if path is not None:
-        _save(figure, pathlib.Path(path))
+        save_picture(figure, pathlib.Path(path))
     return figure
 
 
-def _save(figure: Figure, path: pathlib.Path) -> None:
+def save_picture(figure: Figure, path: pathlib.Path) -> None:
+    """
+    :param figure: to write
+    :param path: whose ending chooses the format
+    """
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise InputError(str(path), f"no picture is called {suffix or 'without a suffix'}", f"Use {', '.join(_SUFFIXES)}")

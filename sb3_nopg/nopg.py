@@ -25,7 +25,7 @@ from sb3_nopg.buffer import (
     read_replay_buffer,
     spaces_of,
 )
-from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces
+from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, restored_model_settings
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.distributed import join_processes
 from sb3_nopg.errors import InputError, SolverError
@@ -52,6 +52,7 @@ from sb3_nopg.training.course import Candidate, Course
 from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.training_loop import TrainingLoop
 
+_SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.Tanh}
 # What belongs to the data, or can be prepared again from it.
 _UNSAVED = (
     "dataset",
@@ -68,7 +69,6 @@ _UNSAVED = (
     "_course",
     "_course_before",
     "_held_out_evaluation",
-    "judgement",
     "distributed",
     "processes",
 )
@@ -248,7 +248,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         )
         #: what training has tried, the chosen one first
         self.candidates: tuple[Candidate, ...] = ()
-        #: how the candidates compare; None before training, and for a loaded model
+        #: how the candidates compare; None before training
         self.judgement: Judgement | None = None
         #: fingerprint of the data that the policy was trained on
         self.learned_from: str | None = None
@@ -277,6 +277,7 @@ class NOPG(PolicyQueries, TrainingLoop):
 
     def _setup_model(self) -> None:
         # Again, because load() sets what was saved, and what its caller wants otherwise, after the constructor.
+        self.model_kwargs = restored_model_settings(self.model_kwargs)
         check_settings(self)
         self._join_processes()
         self._setup_spaces()
@@ -286,7 +287,9 @@ class NOPG(PolicyQueries, TrainingLoop):
         if not hasattr(self, "_noise_seed"):
             self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
             self._noise_epoch = 0
-        self.policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)  # type: ignore[assignment]
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space, self.action_space, self.lr_schedule, **{**self._default_network(), **self.policy_kwargs}
+        )
         if self.policy.is_stochastic != (self.variant == "S"):
             kind = "stochastic" if self.policy.is_stochastic else "deterministic"
             raise InputError(
@@ -297,6 +300,11 @@ class NOPG(PolicyQueries, TrainingLoop):
         self.policy = self.policy.to(self.device)
         if self.dataset is not None:
             self.set_dataset(self.dataset)
+
+    def _default_network(self) -> dict[str, Any]:
+        """The paper's network is the policies' default. One that trajectories are differentiated through had better be smooth."""
+        is_network = issubclass(self.policy_class, DeterministicMlpPolicy)
+        return _SMOOTH_NETWORK if self.transitions == "model" and is_network else {}
 
     def _join_processes(self) -> None:
         self.processes = join_processes() if self.distributed else Processes()
@@ -367,6 +375,8 @@ class NOPG(PolicyQueries, TrainingLoop):
             self._n_updates += 1
 
     def _follow_course(self, n_updates: int) -> None:
+        if self._course is not None and self._course.is_over:
+            self._course = None
         course = self.course(n_updates)
         for _ in range(n_updates):
             began = time.perf_counter()

@@ -18,7 +18,7 @@ from sb3_nopg.report_bounds import bias_bounds
 from sb3_nopg.report_limits import check_names, find_exits, make_limits
 from sb3_nopg.report_portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
 from sb3_nopg.report_returns import check_held_out, find_returns
-from sb3_nopg.report_summary import Bandwidth, DataSummary, ReportSummary
+from sb3_nopg.report_summary import Bandwidth, CandidateFigures, DataSummary, ReportSummary
 from sb3_nopg.report_support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
 from sb3_nopg.report_trajectories import TrajectoryPicture, find_trajectories
 from sb3_nopg.report_verdict import Returns, judge
@@ -134,6 +134,10 @@ def make_report(
             fingerprint=dataset_fingerprint(data),
         ),
         trajectories=followed,
+        transitions=model.transitions,
+        system=tuple(model.dynamics.describe(told.names).splitlines()) if model.transitions == "model" else (),
+        candidates=tuple(CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting) for one in model.candidates),
+        margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
     )
     return PolicyReport(
         summary,
@@ -197,10 +201,11 @@ def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[st
         notes.append(f"There is no interval of the return ({returns.interval_source}).")
     if data.episode_starts is None:
         notes.append("The data knows no episodes: each transition counts as drawn on its own.")
-    if model.n_next_state_samples == 1:
+    if model.transitions == "samples" and model.n_next_state_samples == 1:
         notes.append("The next-state kernel is not used: its mean, the recorded next state, stands for it.")
     if model.pessimism > 0:
-        notes.append(f"All predictions are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
+        which = "All predictions" if model.transitions == "samples" else "Figures of the samples' kernels"
+        notes.append(f"{which} are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
     return tuple(notes)
 
 

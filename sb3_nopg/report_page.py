@@ -28,6 +28,10 @@ th { font-weight: normal; color: #6b717c; }
 figure { margin: 1.5em 0; } img { max-width: 100%; } figcaption { color: #6b717c; }
 .verdict { color: white; padding: 0.8em 1.2em; border-radius: 0.4em; } .verdict b { font-size: 1.8em; }
 """
+_SOURCES = (
+    "return, values, where it goes and trajectories: from a model of the system; interval, support, limits, bandwidths and "
+    "bounds: from the samples' kernels"
+)
 # Where a program finds the figures in the page.
 _FIGURES = '<script type="application/json" id="nopg-report">'
 
@@ -63,7 +67,8 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
         chose = ", also used to choose the parameters" if returns.held_out_chose else ""
         lines.append(("predicted by held-out data", f"{returns.held_out:.5g} ({returns.held_out_source}{chose})"))
     if returns.interval_low is not None and returns.interval_high is not None:
-        text = f"{returns.interval_low:.5g} to {returns.interval_high:.5g}, by {returns.interval_source}"
+        by = "the samples' kernels on " if summary.transitions == "model" else ""
+        text = f"{returns.interval_low:.5g} to {returns.interval_high:.5g}, by {by}{returns.interval_source}"
         lines.append((f"{100 * returns.interval_level:.0f} % interval", text))
     if returns.behaviour is not None:
         lines.append(("recorded episodes returned", f"{returns.behaviour:.5g} on average, as far as they go"))
@@ -85,6 +90,8 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
             f"{followed.score:.5g} each, not discounted"
         )
         lines.append(("predicted trajectories", text))
+    if summary.transitions == "model":
+        lines.append(("these figures come from", _SOURCES))
     return lines
 
 
@@ -222,7 +229,18 @@ def _learning(summary: ReportSummary) -> str:
         ("algorithm", f"{summary.algorithm}, {summary.n_updates} updates"),
         ("digest of the policy", summary.policy_digest),
     ]
-    return _table(rows)
+    return _table(rows) + _candidates(summary) + _list(summary.system)
+
+
+def _candidates(summary: ReportSummary) -> str:
+    if not summary.candidates:
+        return ""
+    rows = [
+        (f"from {one.recipe.replace('_', ' ')}", one.trained_on, f"{one.score:.5g}", f"{100 * one.lasting:.0f} %")
+        for one in summary.candidates
+    ]
+    told = f"Training has tried several candidates; the first one was chosen. {summary.margin}"
+    return f"<p>{_safe(told)}</p>\n" + _table(rows, ("candidate", "trained on", "score", "trajectories that last"))
 
 
 def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:

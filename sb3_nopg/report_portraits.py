@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _N_CELLS = 90
 # Of a slice, along each axis; of the lines that tell which dimensions matter.
 _N_SLICE_CELLS, _N_LINE_POINTS = 48, 25
+# Where each value is a trajectory that has to be followed.
+_N_SLICE_CELLS_FOLLOWED = 24
 _N_BINS = 40
 # Where the smoothed number of samples in a cell falls below this share of the largest, there is no data to speak of.
 _EMPTY = 1e-3
@@ -164,12 +166,13 @@ def slices(model: "NOPG", visits: Visits, labels: Sequence[str], limits: Sequenc
     assert model.bandwidths is not None
     tree = cKDTree(some(model.training_data.observations) / model.bandwidths.state)
     pairs = _pairs(_importance(model, tree, center, ranges))
-    grids = [_grid(center, pair, ranges) for pair in pairs]
+    n_cells = _N_SLICE_CELLS_FOLLOWED if model.transitions == "model" else _N_SLICE_CELLS
+    grids = [_grid(center, pair, ranges, n_cells) for pair in pairs]
     # At once, because every question costs a solve.
     values = np.split(model.value(np.concatenate(grids)), np.cumsum([len(grid) for grid in grids])[:-1])
     result = []
     for pair, grid, value in zip(pairs, grids, values, strict=True):
-        shape = (_N_SLICE_CELLS,) * len(pair)
+        shape = (n_cells,) * len(pair)
         axes: tuple[list[tuple[float, float]], list[str]] = ([ranges[i] for i in pair], [labels[i] for i in pair])
         actions = np.asarray(model.predict(grid.astype(np.float32), deterministic=True)[0], dtype=np.float64)
         others = [f"{labels[i]} = {center[i]:.3g}" for i in range(len(center)) if i not in pair]
@@ -234,9 +237,9 @@ def _pairs(importance: np.ndarray) -> list[tuple[int, ...]]:
     return [tuple(sorted(pair)) for pair in pairs]
 
 
-def _grid(center: np.ndarray, pair: tuple[int, ...], ranges: list[tuple[float, float]]) -> np.ndarray:
+def _grid(center: np.ndarray, pair: tuple[int, ...], ranges: list[tuple[float, float]], n_cells: int) -> np.ndarray:
     """States of a slice, horizontal axis first, (c², d_s) or (c, d_s)."""
-    axes = [np.linspace(*ranges[i], 2 * _N_SLICE_CELLS + 1)[1::2] for i in pair]
+    axes = [np.linspace(*ranges[i], 2 * n_cells + 1)[1::2] for i in pair]
     meshes = np.meshgrid(*axes, indexing="ij")
     grid = np.repeat(center[None], meshes[0].size, axis=0)
     for i, mesh in zip(pair, meshes, strict=True):

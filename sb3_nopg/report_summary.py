@@ -55,6 +55,23 @@ class Bandwidth:
 
 
 @dataclass(frozen=True)
+class CandidateFigures:
+    """
+    A policy that training has tried.
+
+    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
+    :param trained_on: ``"half"`` of the episodes, or ``"all"``
+    :param score: rewards along a predicted trajectory, not discounted
+    :param lasting: share of its trajectories that neither end nor leave the data
+    """
+
+    recipe: str
+    trained_on: str
+    score: float
+    lasting: float
+
+
+@dataclass(frozen=True)
 class ReportSummary:
     """
     :param verdict: ``"go"``, ``"care"`` or ``"no"``
@@ -72,6 +89,10 @@ class ReportSummary:
     :param bounds: on the systematic error
     :param data: that all this rests on
     :param trajectories: predicted step by step; None where they were not asked for or the data are too few
+    :param transitions: where predictions come from: ``"model"`` of the system, or ``"samples"``
+    :param system: what the model of the system has found, line by line
+    :param candidates: that training has tried, the chosen one first
+    :param margin: how the candidates compare, in a sentence; "" where nobody knows
     :param format_version: of the file
     """
 
@@ -90,6 +111,10 @@ class ReportSummary:
     bounds: BiasBounds
     data: DataSummary
     trajectories: TrajectoryFigures | None = None
+    transitions: str = "samples"
+    system: tuple[str, ...] = ()
+    candidates: tuple[CandidateFigures, ...] = ()
+    margin: str = ""
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

@@ -117,7 +117,7 @@ def predicted_visitation(model: "NOPG") -> np.ndarray:
     :param model: with its data attached
     :return: (n,)
     """
-    if model.pessimism == 0.0:
+    if model.pessimism == 0.0 or model.transitions == "model":
         return model.visitation
     neutral = neutral_problem(model)
     with th.no_grad():

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sb3_nopg.errors import InputError
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.errors import InputError
 from sb3_nopg.prediction.judge import N_MODELS, Judge, half_models, steps_ahead
 from sb3_nopg.prediction.rollouts import Rollouts, together
 

@@ -4,10 +4,13 @@ import logging
 from collections.abc import Iterable
 from itertools import pairwise
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.logger import Logger
 
 from sb3_nopg.bellman.on_samples import BellmanSolution
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.rewards import RewardFunction, recorded_rewards
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.problem import BellmanProblem
 from sb3_nopg.training.course import Candidate
@@ -16,6 +19,8 @@ _logger = logging.getLogger(__name__)
 _STAGES = ("policy", "weights", "solve", "gradient", "step")
 # Where the median estimate rests on fewer samples than this, or more than this share of a weight may be missing, say so.
 _FEW_SAMPLES, _MUCH_MISSING = 1.5, 0.1
+# Share of the ends that lie at the sides, and of the other steps that are punished, from which on ends are called tempting.
+_MOST = 0.5
 
 
 def record_update(
@@ -50,6 +55,38 @@ def record_candidates(logger: Logger, candidates: tuple[Candidate, ...], judgeme
     if judgement is not None and judgement.margin is not None:
         logger.record("candidates/margin", judgement.margin)
         _logger.info(judgement.text())
+
+
+def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str | RewardFunction | None = None) -> None:
+    """
+    Warn where data and reward make an early end better than going on: who is punished for every step runs for the exit.
+
+    :param dataset: recorded transitions
+    :param gamma: discount
+    :param reward: that a user wants instead of the data's
+    """
+    ends = np.asarray(dataset.terminals)
+    if not ends.any() or ends.all() or _share_at_the_sides(dataset) < _MOST:
+        return
+    rewards = np.asarray(dataset.rewards, dtype=np.float64)
+    if reward is not None:
+        rewards = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
+    at_end, going_on = float(rewards[ends].mean()), float(rewards[~ends].mean()) / (1.0 - gamma)
+    if float((rewards[~ends] < 0.0).mean()) > _MOST and at_end > going_on:
+        _logger.warning(
+            "Ending the task is worth more than going on (%.3g at the end, %.3g for going on as the data do): is that what "
+            "you want? A goal is worth it; a crash is not. If it is a crash, reward each step that goes on, or punish the end.",
+            at_end,
+            going_on,
+        )
+
+
+def _share_at_the_sides(dataset: TransitionDataset) -> float:
+    """Of the ends, those with a column beyond all that did not end the task."""
+    ends = np.asarray(dataset.terminals)
+    inner = np.concatenate([dataset.observations, dataset.next_observations[~ends]])
+    last = dataset.next_observations[ends]
+    return float(((last < inner.min(axis=0)) | (last > inner.max(axis=0))).any(axis=1).mean())
 
 
 def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:

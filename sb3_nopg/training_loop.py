@@ -101,7 +101,7 @@ class TrainingLoop(LearnsFromData):
         callback.on_training_start(locals(), globals())
         self.learned_from = dataset_fingerprint(self.training_data)
         if self.transitions == "model":
-            self.course(total_timesteps - self.num_timesteps)
+            self._begin_course(total_timesteps - self.num_timesteps)
         best = self._best = self._best_at_the_start()
         while self.num_timesteps < total_timesteps:
             self._make_update(total_timesteps)
@@ -121,6 +121,15 @@ class TrainingLoop(LearnsFromData):
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
         return self
+
+    def _begin_course(self, n_updates: int) -> None:
+        """A course of so many updates, or the rest of one that was broken off."""
+        if self._course is not None:
+            self._course_before, self._course = self._course.state(), None
+        if self.course(n_updates).is_over and n_updates > 0:
+            # All of it was made but for the choice.
+            self._finish_course(self.course(0), best_is_kept=self.keep == "best_heldout")
+            self.course(n_updates)
 
     def _finish_course(self, course: Course, *, best_is_kept: bool) -> None:
         """Choose among the candidates. A further training that this asks for goes to the log, not to the count of updates."""

@@ -11,7 +11,9 @@ from sb3_nopg.bellman.on_nodes import NodeEquation
 
 # Candidates for each action dimension, and for more dimensions than a grid has room for, in all.
 _LEVELS, _MOST_ON_GRID, _SCATTERED = 9, 100, 128
-_ROUNDS, _SWEEPS, _TOLERANCE = 80, 60, 1e-6
+_ROUNDS, _SWEEPS, _TOLERANCE, _SOLVE_TOLERANCE = 80, 60, 1e-6, 1e-4
+# Weight of a node that the choice never visits, beside one that it visits as often as nodes are on average.
+_OFF_THE_WAY = 0.3
 
 
 @dataclass(frozen=True)
@@ -22,11 +24,20 @@ class GreedyChoice:
     :param actions: the best candidate at each node, (n, d_a)
     :param values: of the nodes when the best candidates follow, (n,)
     :param stakes: from the worst candidate's value to the best one's, (n,)
+    :param visitation: how often these actions visit each node, from the start states, (n,)
     """
 
     actions: th.Tensor
     values: th.Tensor
     stakes: th.Tensor
+    visitation: th.Tensor
+
+    @property
+    def importance(self) -> th.Tensor:
+        """How much each node matters to somebody who learns the choice: where much is at stake, and on the way, (n,)."""
+        tiny = th.finfo(self.stakes.dtype).tiny
+        visits = self.visitation.clamp_min(0.0)
+        return self.stakes / self.stakes.mean().clamp_min(tiny) * (_OFF_THE_WAY + visits / visits.mean().clamp_min(tiny))
 
 
 def candidate_actions(low: np.ndarray, high: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -80,4 +91,5 @@ def iterate_values(equation: NodeEquation) -> GreedyChoice:
             break
         chosen = best
     stakes = action_values.max(dim=0).values - action_values.min(dim=0).values
-    return GreedyChoice(candidates[chosen], action_values.max(dim=0).values, stakes)
+    solution = equation.solve(candidates[chosen][:, None], tolerance=_SOLVE_TOLERANCE)
+    return GreedyChoice(candidates[chosen], action_values.max(dim=0).values, stakes, solution.visitation)

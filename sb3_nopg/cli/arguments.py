@@ -21,7 +21,9 @@ DATA_HELP = (
 LIMIT_HELP = (
     "Ends of a state's column, counted from 0, beyond which the task counts as lost: 0=-0.35:0.35, or 1=:2; may be repeated."
 )
-REWARD_HELP = "A formula over s (state), a (action) and s2 (next state) instead of the data's rewards: 'cos(s2[1]) - 0.1*a[0]**2'."
+REWARD_HELP = (
+    "A formula over s (state), a (action) and s2 (next state) instead of the data's rewards: 'cos(s2[1]) - 0.1*a[0]**2'."
+)
 TRUST_HELP = "Read data in pickles (.pkl, .npy). They can run any program."
 
 

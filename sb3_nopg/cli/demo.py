@@ -1,5 +1,6 @@
 """``nopg demo``: from an unknown cart-pole to a controller on it, in a minute or two."""
 
+import inspect
 import time
 from pathlib import Path
 from typing import Annotated
@@ -15,15 +16,15 @@ from nopg_robot.command_line import rig_named
 from nopg_robot.deploy import app as deploy_app
 from nopg_robot.flight_log import read_flight
 from nopg_robot.safety_checks import Reason
-from sb3_nopg import NOPG, TransitionDataset, add_mirror_images
+from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.cli.failures import one_line_errors
 from sb3_nopg.errors import InputError
 from sb3_nopg.report import make_report
 from sb3_nopg.report_page import write_report
 
 GAMMA = 0.99
-# A cart-pole looks the same in a mirror: x, sin θ, cos θ, ẋ, θ̇, and volts.
-MIRROR = ([-1, -1, 1, -1, -1], [-1])
+ENV = "nopg/QuanserCartPoleBalance-v0"
+_UPDATES = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
 # Where the task of nopg_envs ends, so that what was recorded and what is learned end alike.
 ANGLE_LIMIT_RAD = 0.2
 
@@ -32,7 +33,7 @@ ANGLE_LIMIT_RAD = 0.2
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("runs/demo"),
     transitions: Annotated[int, typer.Option(help="Recorded on the simulated rig.")] = 1500,
-    updates: Annotated[int, typer.Option(help="Of the policy.")] = 100,
+    updates: Annotated[int, typer.Option(min=1, help="Of the policy, of all candidates together.")] = _UPDATES,
     seconds: Annotated[float, typer.Option(help="That the policy runs on the simulated rig.")] = 20.0,
     seed: Annotated[int, typer.Option(help="Of everything.")] = 0,
 ) -> None:
@@ -45,12 +46,15 @@ def demo(
     data = TransitionDataset.load(recorded)
     typer.echo(f"\n{data}\n")
 
-    model, took_s = _learn(data, updates, seed)
+    env = gym.make(ENV)
+    model, took_s = _learn(env, data, updates, seed)
     model.save(output / "model")
     report = write_report(make_report(model), output / "report.html")
     policy = model.export(output / "policy.onnx")
+    found = model.dynamics.describe(env.metadata["observation_names"])
     typer.echo(
-        f"{updates} updates on {len(data)} transitions and their mirror images took {took_s:.0f} s\n"
+        f"{updates} updates on {len(data)} transitions took {took_s:.0f} s\n\n{found}\n\n"
+        f"candidates, the chosen one first:\n{_candidates(model)}\n\n"
         f"predicted discounted return {model.estimated_return():.1f} of at most {1.0 / (1.0 - GAMMA):.0f}; see {report}\n"
     )
     _deploy(policy, flight, seconds)
@@ -72,27 +76,18 @@ def _record(path: Path, n_transitions: int, seed: int) -> None:
         raise InputError("transitions", f"recording ended early: {summary.reason}", "See the flight log")
 
 
-def _learn(data: TransitionDataset, updates: int, seed: int) -> tuple[NOPG, float]:
-    rule = "effective_neighbors"
-    model = NOPG(
-        "MlpPolicy",
-        gym.make("nopg/QuanserCartPoleBalance-v0"),
-        dataset=add_mirror_images(data, *MIRROR),
-        gamma=GAMMA,
-        learning_rate=0.05,
-        weights="local_linear",
-        state_bandwidth=rule,
-        action_bandwidth=rule,
-        next_state_bandwidth=rule,
-        n_neighbors=64,
-        # One layer: volts are a squashed linear function of the state, which is what a pole needs.
-        policy_kwargs={"net_arch": []},
-        seed=seed,
-        device="cpu",
-    )
+def _learn(env: gym.Env, data: TransitionDataset, updates: int, seed: int) -> tuple[NOPG, float]:
+    model = NOPG("MlpPolicy", env, dataset=data, gamma=GAMMA, seed=seed)
     start = time.perf_counter()
     model.learn(updates, progress_bar=True)
     return model, time.perf_counter() - start
+
+
+def _candidates(model: NOPG) -> str:
+    lines = [f"  {candidate}" for candidate in model.candidates]
+    if model.judgement is not None and len(lines) > 1:
+        lines.append(f"  {model.judgement.text()}")
+    return "\n".join(lines)
 
 
 def _deploy(policy: Path, flight: Path, seconds: float) -> None:

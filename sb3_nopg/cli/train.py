@@ -18,6 +18,7 @@ from sb3_nopg.cli.failures import check_output, one_line_errors
 from sb3_nopg.cli.models import TrainingRecord, digest, progress_path, record_path
 from sb3_nopg.datafiles.files import replacing
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.description import described
 from sb3_nopg.errors import InputError
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.report import SupportSummary, support_along_the_way
@@ -28,6 +29,13 @@ class Algorithm(str, Enum):
 
     NOPG_D = "nopg_d"
     NOPG_S = "nopg_s"
+
+
+class Transitions(str, Enum):
+    """Where next states come from."""
+
+    MODEL = "model"
+    SAMPLES = "samples"
 
 
 class Weights(str, Enum):
@@ -57,6 +65,9 @@ _BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), o
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(NOPG).parameters.items()}
 _WEIGHTS = Weights(_DEFAULTS["weights"])
 _KEEP = Keep(_DEFAULTS["keep"])
+_TRANSITIONS = Transitions(_DEFAULTS["transitions"])
+_UPDATES = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
+_OF_SAMPLES = "With samples: "
 _FACTOR = "Multiplies it: a number, or one for each dimension. Larger makes smoother estimates from more samples."
 
 
@@ -73,7 +84,7 @@ def train(
     ] = None,
     algo: Annotated[Algorithm, typer.Option(help="With a deterministic or a stochastic policy.")] = Algorithm.NOPG_D,
     policy: Annotated[PolicyName, typer.Option(help="A network, or a linear function of the state.")] = PolicyName.MLP,
-    updates: Annotated[int, typer.Option(min=1, help="Policy updates.")] = 300,
+    updates: Annotated[int, typer.Option(min=1, help="Policy updates, of all candidates together.")] = _UPDATES,
     gamma: Annotated[
         float, typer.Option(help="Discount below 1: how much a reward loses a step; 0.99 looks about 100 steps ahead.")
     ] = 0.99,
@@ -82,9 +93,19 @@ def train(
         list[str] | None,
         typer.Option(help="A state where the task starts, like -1,0,0; may be repeated. By default as the data's episodes."),
     ] = None,
-    state_bandwidth: Annotated[str, typer.Option(help=f"How far a sample's word counts: {_BANDWIDTH}")] = _DEFAULTS[
-        "state_bandwidth"
-    ],
+    transitions: Annotated[
+        Transitions,
+        typer.Option(help="Next states from a local affine model of the system, or the recorded ones, as in the paper."),
+    ] = _TRANSITIONS,
+    horizon: Annotated[
+        str,
+        typer.Option(help="With a model, steps to follow a policy before the nodes' value takes over: a count, inf, or auto."),
+    ] = _DEFAULTS["horizon"],
+    limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
+    reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,
+    state_bandwidth: Annotated[
+        str, typer.Option(help=f"{_OF_SAMPLES}how far a sample's word counts: {_BANDWIDTH}")
+    ] = _DEFAULTS["state_bandwidth"],
     action_bandwidth: Annotated[str, typer.Option(help=f"The same for actions: {_BANDWIDTH}")] = _DEFAULTS["action_bandwidth"],
     next_state_bandwidth: Annotated[str, typer.Option(help=f"The same for next states: {_BANDWIDTH}")] = _DEFAULTS[
         "next_state_bandwidth"
@@ -93,12 +114,13 @@ def train(
     action_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
     next_state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
     n_action_samples: Annotated[int, typer.Option(help="Draws of the action at each state, for nopg_s.")] = 15,
-    n_next_state_samples: Annotated[int, typer.Option(help="Draws of the next state; with 1, its mean.")] = 1,
+    n_next_state_samples: Annotated[int, typer.Option(help=f"{_OF_SAMPLES}draws of the next state; with 1, its mean.")] = 1,
     weights: Annotated[
-        Weights, typer.Option(help="The paper's kernel weights, or weights corrected to first order.")
+        Weights, typer.Option(help=f"{_OF_SAMPLES}the paper's kernel weights, or weights corrected to first order.")
     ] = _WEIGHTS,
     pessimism: Annotated[
-        float, typer.Option(help="Weight, in samples, of an imaginary one of the worst value everywhere; 0 for none.")
+        float,
+        typer.Option(help=f"{_OF_SAMPLES}weight, in samples, of an imaginary one of the worst value everywhere; 0 for none."),
     ] = _DEFAULTS["pessimism"],
     held_out: Annotated[
         float | None, typer.Option(help="Share of the data, by episodes, that is never learned from but checked on.")
@@ -108,13 +130,11 @@ def train(
         typer.Option(help="Which parameters to end with: the last or, with --held-out, those that did best on it."),
     ] = _KEEP,
     patience: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates without an improvement.")] = None,
-    n_neighbors: Annotated[str, typer.Option(help="Samples considered at each state: a count, auto or all.")] = "auto",
+    n_neighbors: Annotated[str, typer.Option(help=f"{_OF_SAMPLES}how many at each state: a count, auto or all.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same policy.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Read data in pickles (.pkl, .npy). They can run any program.")
-    ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help=arguments.TRUST_HELP)] = False,
 ) -> None:
     """
     Learn a policy from recorded data. Nothing is tried out on the way: no environment is stepped.
@@ -125,14 +145,18 @@ def train(
     check_output("--output", progress_path(output))
     if output.exists() and not overwrite:
         raise InputError("--output", f"{output} is there already", "Choose another name, or pass --overwrite")
-    transitions = arguments.load_data(data, env, seed, trust=trust)
+    kwargs = _model_kwargs(transitions, limit, reward)
+    dataset = arguments.load_data(data, env, seed, trust=trust)
     model = _CLASSES[algo](
         policy.value,
         None if env is None else arguments.make_env(env),
-        dataset=transitions,
+        dataset=dataset,
         gamma=gamma,
         learning_rate=learning_rate,
-        initial_states=_initial_states(initial_states),
+        initial_states=arguments.states("--initial-states", initial_states),
+        transitions=transitions.value,
+        horizon=_horizon(horizon),
+        model_kwargs=kwargs,
         state_bandwidth=arguments.bandwidth("--state-bandwidth", state_bandwidth),
         action_bandwidth=arguments.bandwidth("--action-bandwidth", action_bandwidth),
         next_state_bandwidth=arguments.bandwidth("--next-state-bandwidth", next_state_bandwidth),
@@ -152,8 +176,8 @@ def train(
     )
     before = model.estimated_return()
     _learn(model, updates, output)
-    TrainingRecord(_findable(data), digest(transitions), env, seed).save(output)
-    _show(model, transitions, before, support_along_the_way(model), output)
+    TrainingRecord(_findable(data), digest(dataset), env, seed).save(output)
+    _show(model, dataset, before, support_along_the_way(model), output)
 
 
 def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
@@ -169,10 +193,22 @@ def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
         model.save(partial)
 
 
-def _initial_states(given: list[str] | None) -> list[list[float]] | None:
-    if not given:
-        return None
-    return [arguments.numbers("--initial-states", text) for text in given]
+def _model_kwargs(transitions: Transitions, limit: list[str] | None, reward: str | None) -> dict[str, Any] | None:
+    given: dict[str, Any] = {"limits": arguments.limits("--limit", limit), "reward": reward}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and transitions is Transitions.SAMPLES:
+        fix = "Drop it; `nopg data convert --relabel` gives data another reward"
+        raise InputError(f"--{next(iter(given)).removesuffix('s')}", "it belongs to the model, and there is none", fix)
+    return given or None
+
+
+def _horizon(text: str) -> str | float:
+    if text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError("--horizon", f"{text!r} is no number of steps", "Give a whole number, inf or auto") from error
 
 
 def _neighbors(text: str) -> Any:
@@ -201,5 +237,19 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
     if model.held_out_data is not None:
         table.add_row("on held-out data", f"{model.held_out_return():.4g}, by {len(model.held_out_data)} transitions")
     table.add_row("samples behind it", support.text())
+    for number, candidate in enumerate(model.candidates):
+        table.add_row("" if number else "candidates, chosen first", str(candidate))
+    if model.judgement is not None and len(model.judgement.ranking) > 1:
+        table.add_row("margin", model.judgement.text())
+    if model.transitions == Transitions.MODEL.value:
+        for row in described(model.dynamics, _names(model)):
+            table.add_row(*row)
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)
+
+
+def _names(model: NOPG) -> list[str] | None:
+    """Of the state's columns, where the environment knows them."""
+    env = model.get_env()
+    found = [] if env is None else (env.get_attr("metadata")[0] or {}).get("observation_names", ())
+    return list(found) if len(found) == model.training_data.observation_dim else None

@@ -232,6 +232,8 @@ def _checked_limits(
     limits: Mapping[int, Limit], coordinates: Coordinates, states: th.Tensor
 ) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
     """Columns, ends and softness of the limits that a user named."""
+    if not isinstance(limits, Mapping):
+        raise InputError("limits", f"{limits!r} names no columns", "Give {column: (smallest, largest)}, None for no end")
     observations = coordinates.decode(states)
     n_columns = observations.shape[1]
     columns, ends, widths = [], [], []

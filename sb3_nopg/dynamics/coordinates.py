@@ -206,6 +206,8 @@ def _off_circle(observations: th.Tensor, i: int, j: int) -> float:
 def _checked(observations: th.Tensor, angles: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     pairs: list[tuple[int, int]] = []
     n_columns = observations.shape[1]
+    if not isinstance(angles, tuple | list):
+        raise InputError("angles", f"{angles!r} is no list of pairs", "Give pairs of columns, or () for none")
     for pair in angles:
         whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(i, int | np.integer) for i in pair)
         if not whole or not all(0 <= i < n_columns for i in pair) or pair[0] == pair[1]:

@@ -16,6 +16,7 @@ from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import Bounds, Limit
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, LeftOut, left_out_errors, unexplained, widest_good
+from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes
 from sb3_nopg.dynamics.regression import AffineMaps, LocalAffineRegression, Samples
@@ -25,16 +26,18 @@ from sb3_nopg.errors import InputError
 _logger = logging.getLogger(__name__)
 #: nodes by number of coordinates
 N_NODES = {1: 400, 2: 2500, 3: 5000}
-N_NODES_OTHERWISE = 8000
+N_NODES_OTHERWISE = 12_000
 _MOST_EARLIER = 2
 # As few earlier actions as leave no more than this factor unexplained of what is left with the best number.
-_EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 2.0
+_EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
 # What is explained to this share is not worth a closer look.
 _EXPLAINED = 1e-3
 # Transitions per coefficient of one affine model, at least.
 _LEAST_ROWS = 2
+# Fewer have nothing between them.
+_LEAST_NODES = 2
 # First steps of episodes that are looked at, and how much worse than others they may be predicted as if from rest.
 _MOST_FIRST, _AS_GOOD_AT_REST = 500, 1.5
 
@@ -193,6 +196,7 @@ class DynamicsModel:
             coordinates = Coordinates.of(_tensor(both), angles)
         else:
             coordinates = like.coordinates.to(th.device("cpu"))
+        _check_numbers(dataset, coordinates, bandwidth, n_earlier_actions, n_nodes)
         data = Prepared.of(dataset, coordinates, rewards)
         if like is None:
             choices = choose(data, bandwidth, n_earlier_actions, reward is not None)
@@ -274,6 +278,38 @@ class DynamicsModel:
         low, high = self.action_range
         return (applied > low) & (applied < high)
 
+    def predict(
+        self, observations: np.ndarray, actions: np.ndarray, earlier: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """
+        One step ahead, the mean.
+
+        :param observations: (m, d_s)
+        :param actions: (m, d_a); what lies outside of their range counts as its end
+        :param earlier: actions before these, the last one first, (m, d_a · n_earlier_actions) or more; None for none, as
+            before a system moves
+        :return: next observations, (m, d_s), and rewards, (m,)
+        """
+        device, d, n_earlier = self.noise.device, self.coordinates.dim, self.features.n_earlier
+        states = self.coordinates.encode(_tensor(np.atleast_2d(observations)).to(device))
+        applied = self.clip(_tensor(actions).reshape(len(states), -1).to(device))
+        if earlier is None:
+            past = self.clip(th.zeros_like(applied)).repeat(1, n_earlier)
+        else:
+            past = _tensor(earlier).reshape(len(states), -1).to(device)[:, : n_earlier * self.features.n_actions]
+        change = self.nodes.evaluate(states, self.features(applied, past), self.nodes.interpolation.locate(states))
+        moved = self.bounds.hold(states + change[:, :d])
+        rewards = change[:, d].clamp(*self.reward_range) if self.reward is None else self.reward(states, applied, moved)
+        return self.coordinates.decode(moved).cpu().numpy(), rewards.cpu().numpy()
+
+    def describe(self, names: Sequence[str] | None = None) -> str:
+        """
+        What the data were found to be: coordinates, bandwidth, earlier actions, what is unexplained, where the task ends.
+
+        :param names: of the observation's columns
+        """
+        return "\n".join(f"{what}: {found}" for what, found in described(self, names))
+
 
 def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
     """
@@ -306,7 +342,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     enough = [
         n
         for n in numbers
-        if len(data.rows(n)) >= max(0.5 * len(data.states), 5 * (1 + data.states.shape[1] + (1 + n) * n_actions))
+        if n == 0 or len(data.rows(n)) >= max(0.5 * len(data.states), 5 * (1 + data.states.shape[1] + (1 + n) * n_actions))
     ]
     if wanted is not None and not enough:
         raise InputError("n_earlier_actions", f"too few rows know {wanted} earlier actions", "Give longer episodes, or fewer")
@@ -436,13 +472,24 @@ def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]
     Bounds.of(coordinates, states, states, nothing, settings.get("limits"))
     if settings.get("reward") is not None:
         recorded_rewards(settings["reward"], dataset.observations, dataset.actions, dataset.next_observations)
-    for name, least in (("bandwidth", 0.0), ("n_earlier_actions", -1.0), ("n_nodes", 1.0)):
-        value = settings.get(name)
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value > least
-        ):
+    _check_numbers(dataset, coordinates, *(settings.get(name) for name in ("bandwidth", "n_earlier_actions", "n_nodes")))
+
+
+def _check_numbers(
+    dataset: TransitionDataset, coordinates: Coordinates, bandwidth: Any, n_earlier_actions: Any, n_nodes: Any
+) -> None:
+    given = {"bandwidth": bandwidth, "n_earlier_actions": n_earlier_actions, "n_nodes": n_nodes}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0:
             raise InputError(name, f"{value!r} is out of range", "Give a larger number, or leave it out")
-    if settings.get("n_earlier_actions") is not None and settings["n_earlier_actions"] > _MOST_EARLIER:
-        raise InputError("n_earlier_actions", f"{settings['n_earlier_actions']}", f"Give {_MOST_EARLIER} at most")
+        if name != "bandwidth" and not (np.isfinite(value) and value == int(value)):
+            raise InputError(name, f"{value!r} is no whole number", "Give one, or leave it out")
+    if bandwidth == 0 or (n_nodes is not None and n_nodes < _LEAST_NODES):
+        name = "bandwidth" if bandwidth == 0 else "n_nodes"
+        raise InputError(name, f"{given[name]!r} is out of range", "Give a larger number, or leave it out")
+    if n_earlier_actions is not None and n_earlier_actions > _MOST_EARLIER:
+        raise InputError("n_earlier_actions", f"{n_earlier_actions}", f"Give {_MOST_EARLIER} at most")
     if len(dataset) < _LEAST_ROWS * (1 + coordinates.dim + dataset.action_dim):
         raise InputError("dataset", f"{len(dataset)} transitions are too few for an affine model", "Record more")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from sb3_nopg.checks import check_states
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.bounds import Limit
@@ -201,8 +202,9 @@ def judge(
     """
     from sb3_nopg.prediction.policies import actor_of, data_learned_from
 
-    if not policies:
-        raise InputError("policies", "none given", "Give at least one, by name")
+    if not isinstance(policies, Mapping) or not policies:
+        raise InputError("policies", "none given by name", "Give at least one, like {'mine': policy}")
+    _check_question(gamma, n_steps, level)
     actors = {str(name): actor_of(policy, data) for name, policy in policies.items()}
     if n_steps is None:
         n_steps = steps_ahead(gamma)
@@ -214,6 +216,15 @@ def judge(
     if own:
         notes += (f"{', '.join(own)}: trained on these very data, so that the score is on the high side.",)
     return Judge(models, starts, n_steps, seed).judge(actors, level, notes)
+
+
+def _check_question(gamma: Any, n_steps: Any, level: Any) -> None:
+    for name, value, least in (("gamma", gamma, 0.0), ("level", level, np.finfo(float).tiny)):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least <= value < 1.0:
+            raise InputError(name, f"{value!r} is out of range", "Give a number between 0 and 1")
+    whole = isinstance(n_steps, int | np.integer) and not isinstance(n_steps, bool)
+    if n_steps is not None and not (whole and n_steps >= 1):
+        raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")
 
 
 def half_models(
@@ -277,10 +288,7 @@ def start_states(data: TransitionDataset, given: Any) -> np.ndarray:
     :return: observations to start from, (m, d_s)
     """
     if given is not None:
-        starts = np.array(given, dtype=np.float64, ndmin=2)
-        if starts.shape[1] != data.observation_dim:
-            raise InputError("initial_states", f"shape {starts.shape}", f"Give states of {data.observation_dim} numbers each")
-        return starts
+        return check_states("initial_states", given, data.observation_dim)
     if data.episode_starts is None:
         raise InputError("initial_states", "neither given nor told by the data", "Pass initial_states=...")
     return np.array(data.observations[data.episode_starts], dtype=np.float64)

@@ -21,12 +21,21 @@ def actor_of(policy: Any, data: TransitionDataset) -> Actor:
     :param policy: a function of observations (m, d_s), an SB3 model, or the path of a ``.zip`` or ``.onnx`` file
     :param data: whose observations it must take
     """
+    return checked_actor(policy, data.observations, data.action_dim)
+
+
+def checked_actor(policy: Any, observations: np.ndarray, n_actions: int) -> Actor:
+    """
+    :param policy: as for :func:`actor_of`
+    :param observations: some that it must take, (m, d_s)
+    :param n_actions: d_a
+    """
     if isinstance(policy, str | os.PathLike):
         policy = load_policy(pathlib.Path(policy))
     actor = _predicting(policy) if hasattr(policy, "predict") else policy
     if not callable(actor):
         raise InputError("policies", f"{policy!r} is no policy", "Give a function, an SB3 model, or a .zip or .onnx file")
-    sample = np.array(data.observations[:2], dtype=np.float64)
+    sample = np.array(observations[:2], dtype=np.float64)
     try:
         actions = np.asarray(actor(sample), dtype=np.float64).reshape(len(sample), -1)
     except InputError:
@@ -35,8 +44,8 @@ def actor_of(policy: Any, data: TransitionDataset) -> Actor:
         raise InputError(
             "policies", f"it fails on an observation of the data ({error!r})", "Give one for this system"
         ) from error
-    if actions.shape[1] != data.action_dim or not np.isfinite(actions).all():
-        raise InputError("policies", f"actions {actions.tolist()}", f"They must be {data.action_dim} finite number(s) each")
+    if actions.shape[1] != n_actions or not np.isfinite(actions).all():
+        raise InputError("policies", f"actions {actions.tolist()}", f"They must be {n_actions} finite number(s) each")
     return actor
 
 
@@ -72,7 +81,7 @@ def _load_zip(path: pathlib.Path) -> BaseAlgorithm:
     from sb3_nopg.nopg import NOPG
 
     try:
-        saved, parameters, _ = load_from_zip_file(path, load_data=True, device="cpu")
+        saved, _, _ = load_from_zip_file(path, load_data=True, device="cpu")
     except (ValueError, OSError, KeyError) as error:
         raise InputError("policies", f"{path} is no model's file ({error})", "Give one that save() wrote") from error
     name = getattr((saved or {}).get("policy_class"), "__module__", "")

@@ -3,7 +3,7 @@ The course of a training on a model: several candidates, each from another start
 from.
 
 Different starts win on different tasks: doing nothing, what value iteration on the nodes would do, what least squares with a
-Riccati equation would do. So each is trained on a model of one half of the episodes, and followed through a model of the other
+Riccati equation would do, and what the data's own actions show, where these follow from the states. So each is trained on a model of one half of the episodes, and followed through a model of the other
 half. The way that does best there is then trained on all of the data. Nothing that was trained on an episode is judged by it,
 until the end: then what all of the data have made is held against what half of them had.
 """
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from sb3_nopg.action_lag import actions_follow_from_states
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.keeping import load_parameters, parameters_of
@@ -28,16 +29,19 @@ from sb3_nopg.training.imitation import imitate
 from sb3_nopg.training.objective import nodes_gradient, trajectory_gradient
 
 _logger = logging.getLogger(__name__)
-VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
-#: starts, in the order in which they are tried
-RECIPES = (VALUE_ITERATION, OWN, RICCATI)
-_N_TRAJECTORIES = 64
+VALUE_ITERATION, OWN, RICCATI, DEMONSTRATION = "value_iteration", "own", "riccati", "demonstration"
+# Trajectories of an update, and where the model is not one affine map, in four coordinates or more.
+_N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 192
 # Share of a stage's updates that are made on the nodes, where it starts from value iteration.
 _ON_NODES = 1 / 3
+# Share of all updates that candidates are tried with, on one half of the data.
+_ON_HALVES = 0.5
 # A policy that is good already is changed with more care, and every stage ends with small steps.
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward.
 _CHANGE_COST = 0.1
+# Share of the actions' variance that states must explain for them to show a policy. Held actions leave traces in speeds too.
+_SHOWN = 0.7
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate.
 _TELLING = 0.1
 # States that a linear controller is taught at.
@@ -49,7 +53,7 @@ class Candidate:
     """
     A policy that was trained, and what the judge says of it.
 
-    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
+    :param recipe: where it started: ``"value_iteration"``, ``"own"``, ``"riccati"`` or ``"demonstration"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
     :param score: predicted rewards along a trajectory, by models of episodes that it was not trained on, or of halves for
         one that was trained on all
@@ -66,7 +70,8 @@ class Candidate:
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.recipe} ({self.trained_on}) {self.score:.4g}, {100 * self.lasting:.0f} % last"
+        untrained = "" if self.n_updates else ", untrained"
+        return f"{self.recipe} ({self.trained_on}{untrained}) {self.score:.4g}, {100 * self.lasting:.0f} % last"
 
 
 @dataclass
@@ -117,7 +122,18 @@ class CourseSettings:
     n_action_samples: int
     solver_tolerance: float
     seed: int
-    recipes: tuple[str, ...] = RECIPES
+    recipes: tuple[str, ...]
+
+
+def recipes_for(estimator: ModelEstimator) -> tuple[str, ...]:
+    """
+    :param estimator: on all of the data
+    :return: starts worth trying, in the order in which they are tried
+    """
+    # A pole that goes around is no linear system.
+    linear = () if bool(estimator.dynamics.coordinates.bent.any()) else (RICCATI,)
+    shown = (DEMONSTRATION,) if actions_follow_from_states(estimator.dataset, _SHOWN) else ()
+    return (VALUE_ITERATION, OWN, *linear, *shown)
 
 
 class Course:
@@ -154,8 +170,13 @@ class Course:
         if self.half is None:
             shares = _shares(n, len(names))
             return [Stage(name, "all", share) for name, share in zip(names, shares, strict=True) if share]
-        shares = _shares(n, len(names) + 1)
-        return [Stage(name, "half", share) for name, share in zip(names, shares[:-1], strict=True) if share]
+        shares = _shares(round(_ON_HALVES * n), len(names))
+        return [Stage(name, "half", share) for name, share in zip(names, shares, strict=True) if share]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all updates that were planned are made."""
+        return self.stage is None and not self._planned
 
     def update(self, learning_rate: float) -> dict[str, Any]:
         """
@@ -212,7 +233,7 @@ class Course:
     def _on_trajectories(self, stage: Stage, estimator: ModelEstimator) -> dict[str, Any]:
         bundle = estimator.bundle(
             (self.settings.seed, self._n_made),
-            _N_TRAJECTORIES,
+            self._n_trajectories(estimator.dynamics),
             estimator.n_steps(self.settings.horizon),
             self.policy.action_space.shape[0] if self.policy.is_stochastic else None,
             node_values=stage.node_values,
@@ -224,6 +245,9 @@ class Course:
             "train/estimated_return": float(from_starts.mean()),
             "train/survival": float(trajectories.survival[-1].mean()),
         }
+
+    def _n_trajectories(self, dynamics: DynamicsModel) -> int:
+        return _N_TRAJECTORIES if dynamics.nodes.single or dynamics.coordinates.dim < 4 else _N_IN_MANY_DIMENSIONS
 
     def _clip(self, estimator: ModelEstimator, *, clipped: bool) -> float:
         """A trajectory that blows up must not throw the policy away with it."""
@@ -245,13 +269,20 @@ class Course:
         estimator = self._estimator(stage)
         if stage.recipe == VALUE_ITERATION:
             choice = estimator.greedy
-            imitate(self.policy, estimator.equation.observations, choice.actions, choice.stakes)
+            imitate(self.policy, estimator.equation.observations, choice.actions, choice.importance)
             stage.node_values = choice.values
         elif stage.recipe == RICCATI:
             self._teach_linear_controller(estimator)
+        elif stage.recipe == DEMONSTRATION:
+            actions = th.from_numpy(np.array(estimator.dataset.actions, dtype=np.float64)).to(estimator.states)
+            imitate(self.policy, estimator.dynamics.coordinates.decode(estimator.states), actions)
+            # Whoever was shown one way to a goal should know that the goal is worth the way.
+            stage.node_values = estimator.greedy.values
         elif stage.recipe == OWN and self.settings.horizon not in ("auto", float("inf"), 0):
             # A finite horizon asks what follows it.
             stage.node_values = estimator.greedy.values
+        if stage.recipe != OWN:
+            self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began)))
         _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)
 
     def _teach_linear_controller(self, estimator: ModelEstimator) -> None:
@@ -268,8 +299,9 @@ class Course:
     def _end_stage(self) -> None:
         stage = self.stage
         assert stage is not None
-        seconds = time.perf_counter() - stage.began
-        self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), stage.done, seconds))
+        self.trained.append(
+            Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), stage.done, _since(stage.began))
+        )
         self.stage = None
         if not self._planned and self.half is not None and all(one.trained_on == "half" for one in self.trained):
             self._plan_the_best()
@@ -278,10 +310,10 @@ class Course:
         """The way that does best on episodes that it was not trained on is trained on all of them."""
         judgement = self._judged([self.half[1]], self.trained)  # type: ignore[index]
         names = [judged.name for judged in judgement.ranking]
-        self.trained.sort(key=lambda one: names.index(one.recipe))
+        self.trained.sort(key=lambda one: names.index(_name(one)))
         told = ", ".join(f"{judged.name} {judged.score:.4g}" for judged in judgement.ranking)
         _logger.info("On episodes that they were not trained on: %s", told)
-        self._planned.append(Stage(names[0], "all", self.settings.n_updates - self._n_made or 1))
+        self._planned.append(Stage(self.trained[0].recipe, "all", self.settings.n_updates - self._n_made or 1))
 
     def finish(self, again: Callable[[int], Any]) -> tuple[Candidate, ...]:
         """
@@ -296,10 +328,11 @@ class Course:
             return ()
         order = self._rank()
         best_half = self.trained[order[0]].trained_on == "half"
-        others = [one.recipe for one in self.trained if one.trained_on == "half"][1:2]
+        of_all = {one.recipe for one in self.trained if one.trained_on == "all"}
+        others = [one.recipe for one in self.trained if one.trained_on == "half" and one.recipe not in of_all]
         if best_half and others and any(one.trained_on == "all" for one in self.trained):
             _logger.info("What all of the data have made is judged worse than what half of them had: another training.")
-            n_updates = next(one.n_updates for one in self.trained if one.trained_on == "all")
+            n_updates = max(one.n_updates for one in self.trained if one.trained_on == "all")
             self._planned = [Stage(others[0], "all", n_updates)]
             again(n_updates)
             order = self._rank()
@@ -316,7 +349,7 @@ class Course:
     def _rank(self) -> list[int]:
         """Numbers of what was trained, best first, by models of both halves, or of the whole where there are none."""
         models = [self.whole.dynamics] if self.half is None else [self.half[0].dynamics, self.half[1]]
-        self.judgement = self._judged(models, self.trained, by_part=True)
+        self.judgement = self._judged(models, self.trained)
         names = [judged.name for judged in self.judgement.ranking]
         order = sorted(range(len(self.trained)), key=lambda number: names.index(_name(self.trained[number])))
         scores = {judged.name: judged.score for judged in self.judgement.ranking}
@@ -330,11 +363,11 @@ class Course:
         order.sort(key=comes_later)
         return order
 
-    def _judged(self, models: Sequence[DynamicsModel], trained: list[Trained], by_part: bool = False) -> Judgement:
+    def _judged(self, models: Sequence[DynamicsModel], trained: list[Trained]) -> Judgement:
         judge = Judge(
             [model.to("cpu") for model in models], self.whole.initial_states, self._n_steps_judged, self.settings.seed % 2**31
         )
-        actors = {_name(one) if by_part else one.recipe: self._actor(one.parameters) for one in trained}
+        actors = {_name(one): self._actor(one.parameters) for one in trained}
         return judge.judge(actors)
 
     def _actor(self, parameters: dict[str, Any]) -> Actor:
@@ -380,7 +413,11 @@ class Course:
 
 
 def _name(trained: Trained) -> str:
-    return f"{trained.recipe} ({trained.trained_on})"
+    return f"{trained.recipe} ({trained.trained_on}{'' if trained.n_updates else ', untrained'})"
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began
 
 
 def _shares(n: int, parts: int) -> list[int]:

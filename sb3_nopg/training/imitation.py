@@ -9,31 +9,30 @@ _LEAST_IMPORTANCE = 0.1
 _N_STEPS, _LEARNING_RATE, _LAST_STEPS = 300, 1e-2, 0.1
 
 
-def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, stakes: th.Tensor | None = None) -> float:
+def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, importance: th.Tensor | None = None) -> float:
     """
     Regression of a policy's mean action on targets, most of all where the choice matters.
 
     :param policy: its parameters change; its optimiser does not
     :param observations: (n, d_s)
     :param targets: actions, (n, d_a)
-    :param stakes: how much the choice matters at each, (n,); None for alike
+    :param importance: how much the choice matters at each, (n,); None for alike
     :return: weighted mean square that is left, in units of half the actions' range
     """
     center, half_range = policy.action_center.to(targets), policy.action_half_range.to(targets)
     wanted = (targets - center) / half_range
-    importance = th.ones_like(wanted[:, 0])
-    if stakes is not None:
+    weights = th.ones_like(wanted[:, 0])
+    if importance is not None:
         # Where nothing is at stake the target is an accident, but some action has to be learned there too.
-        importance = (stakes / stakes.mean().clamp_min(th.finfo(stakes.dtype).tiny) + _LEAST_IMPORTANCE) / (
-            1 + _LEAST_IMPORTANCE
-        )
+        relative = importance / importance.mean().clamp_min(th.finfo(importance.dtype).tiny)
+        weights = (relative + _LEAST_IMPORTANCE) / (1.0 + _LEAST_IMPORTANCE)
     optimizer = th.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
     remaining = 0.0
     for number in range(_N_STEPS):
         for group in optimizer.param_groups:
             group["lr"] = _LEARNING_RATE * (1.0 - (1.0 - _LAST_STEPS) * number / _N_STEPS)
         mean, _ = policy.action_distribution(observations)
-        loss = (importance * ((mean.to(wanted) - center) / half_range - wanted).square().sum(dim=1)).mean()
+        loss = (weights * ((mean.to(wanted) - center) / half_range - wanted).square().sum(dim=1)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,0 +1,69 @@
+"""What a model of the system has found in the data, in words."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sb3_nopg.dynamics.rewards import GivenReward
+
+if TYPE_CHECKING:
+    from sb3_nopg.dynamics.model import DynamicsModel
+
+
+def described(model: "DynamicsModel", names: Sequence[str] | None = None) -> list[tuple[str, str]]:
+    """
+    :param model: of a system
+    :param names: of the observation's columns
+    :return: what each line is about, and the line
+    """
+    choices, coordinates = model.choices, model.coordinates
+    wide = "one affine model of all states" if math.isinf(choices.bandwidth) else "standard deviations of each coordinate"
+    lines = [
+        ("coordinates", ", ".join(_coordinates(model, names))),
+        ("bandwidth", f"{_number(choices.bandwidth)}: {wide}"),
+        ("earlier actions", _earlier(choices.n_earlier_actions)),
+    ]
+    if choices.products:
+        lines.append(("actions", "their products count too: the system is not affine in them"))
+    lines.append(("unexplained", _unexplained(model)))
+    lines.append(("the task ends", _ends(model, coordinates.names(names))))
+    lines.append(("nodes", f"{len(model.nodes):,}"))
+    return lines
+
+
+def _coordinates(model: "DynamicsModel", names: Sequence[str] | None) -> list[str]:
+    coordinates = model.coordinates
+    around = [" (all around)" if whole else "" for whole in coordinates.round.tolist()]
+    return [f"{name}{told}" for name, told in zip(coordinates.names(names), around, strict=True)]
+
+
+def _earlier(n: int) -> str:
+    if not n:
+        return "none counts beside the last"
+    return f"{n} {'counts' if n == 1 else 'count'} beside the last"
+
+
+def _unexplained(model: "DynamicsModel") -> str:
+    text = f"{_percent(model.choices.unexplained)} of the changes' variance, where the episode was left out"
+    if isinstance(model.reward, GivenReward):
+        return f"{text}; the reward is given"
+    return f"{text}; {_percent(model.choices.reward_unexplained)} of the reward's"
+
+
+def _ends(model: "DynamicsModel", names: Sequence[str]) -> str:
+    bounds = model.bounds
+    found = []
+    for side, flags, edges in (("below", bounds.ends_low, bounds.low), ("above", bounds.ends_high, bounds.high)):
+        pairs = zip(names, flags.tolist(), edges.tolist(), strict=True)
+        found += [f"{side} {edge:.3g} in {name}" for name, ends, edge in pairs if ends]
+    if len(bounds.limit_columns):
+        found.append(f"at the limits of {len(bounds.limit_columns)} columns")
+    return ", ".join(found) if found else "nowhere, as far as the data show"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def _number(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:g}"

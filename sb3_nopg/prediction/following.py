@@ -1,0 +1,29 @@
+"""Any policy, followed through a model of the system."""
+
+from typing import Any
+
+import numpy as np
+
+from sb3_nopg.checks import check_states
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.errors import InputError
+from sb3_nopg.prediction.rollouts import Rollouts, roll_out
+
+
+def follow(model: DynamicsModel, policy: Any, starts: Any, n_steps: int, noise_seed: int | None = None) -> Rollouts:
+    """
+    Where a policy takes the system step by step, until the task ends or the trajectory leaves what was recorded.
+
+    :param model: of the system
+    :param policy: a function of observations (m, d_s), an SB3 model, or the path of a ``.zip`` or ``.onnx`` file
+    :param starts: observations to start from, (m, d_s), or one, (d_s,)
+    :param n_steps: to follow it at most
+    :param noise_seed: of what is added to each step, drawn from what the model missed; None for the mean alone
+    """
+    from sb3_nopg.prediction.policies import checked_actor
+
+    if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer) or n_steps < 1:
+        raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")
+    states = check_states("starts", starts, len(model.coordinates.fixed))
+    actor = checked_actor(policy, states, model.features.n_actions)
+    return roll_out(model.to("cpu"), [actor], states, int(n_steps), noise_seed)[0]
