@@ -122,10 +122,9 @@ def _unexplained(features: np.ndarray, targets: np.ndarray, part: np.ndarray) ->
     return float(np.square(errors).mean())
 
 
-def actions_follow_from_states(data: TransitionDataset, share: float = _MOST_PREDICTABLE) -> bool:
+def actions_follow_from_states(data: TransitionDataset) -> bool:
     """
     :param data: recorded transitions
-    :param share: of the actions' variance that nearby states must explain
     :return: whether states near each other had the same actions, so that earlier actions stand for what states cannot say
     """
-    return _predictability(data.observations.astype(np.float64), data.actions.astype(np.float64)) > share
+    return _predictability(data.observations.astype(np.float64), data.actions.astype(np.float64)) > _MOST_PREDICTABLE

@@ -103,6 +103,10 @@ class LearnsFromData(ResumableAlgorithm):
                 "Pass initial_states=..., or a data set with episode_ids",
             )
         training_data, held_out_data = split_off(dataset, self.held_out)
+        if self.transitions == "model":
+            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when needed.
+            check_model_settings(training_data, self.model_kwargs or {})
+            announce_tempting_ends(training_data, self.gamma, (self.model_kwargs or {}).get("reward"))
         bandwidths = self._bandwidths_for(training_data)
         if isinstance(self.n_neighbors, int | np.integer) and self.n_neighbors > len(training_data):
             warnings.warn(
@@ -115,10 +119,6 @@ class LearnsFromData(ResumableAlgorithm):
         self._training_data, self.held_out_data = training_data, held_out_data
         self._problem, self._held_out_problem, self._start_states = None, None, None
         self._estimator, self._course, self._held_out_evaluation, self._warm_start = None, None, None, WarmStart()
-        if self.transitions == "model":
-            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when needed.
-            check_model_settings(training_data, self.model_kwargs or {})
-            announce_tempting_ends(training_data, self.gamma, (self.model_kwargs or {}).get("reward"))
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
@@ -177,7 +177,10 @@ class LearnsFromData(ResumableAlgorithm):
 
     def _estimator_on(self, dataset: TransitionDataset, like: DynamicsModel | None = None) -> ModelEstimator:
         if dataset.action_space is None:
-            dataset = replace(dataset, action_space=self.action_space)
+            # Other data than the model's own may hold actions that its policy cannot take.
+            low = np.minimum(self.action_space.low, dataset.actions.min(axis=0))
+            high = np.maximum(self.action_space.high, dataset.actions.max(axis=0))
+            dataset = replace(dataset, action_space=spaces.Box(low, high, dtype=low.dtype.type))
         starts = self._find_start_states()
         settings = {**(self.model_kwargs or {}), "seed": self._noise_seed % 2**31}
         if like is not None:
@@ -198,7 +201,8 @@ class LearnsFromData(ResumableAlgorithm):
         whole, before = self.estimator, self._course_before
         recipes = recipes_for(whole)
         fresh = self._n_updates == 0 and n_updates >= 2 * len(recipes)
-        recipes: tuple[str, ...] = recipes if fresh and self.policy.can_be_taught else (OWN,)
+        if not (fresh and self.policy.can_be_taught):
+            recipes = (OWN,)
         settings = CourseSettings(
             n_updates,
             self.horizon,
@@ -228,10 +232,10 @@ class LearnsFromData(ResumableAlgorithm):
         if self.dataset is None or self.bandwidths is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         check_same_everywhere(self)
-        self._find_start_states()
+        start_states = self._find_start_states()
         generator = self._noise_generator()
         assert self._training_data is not None
-        problem = self._problem_on(self._training_data, self.bandwidths, self._start_states, generator)
+        problem = self._problem_on(self._training_data, self.bandwidths, start_states, generator)
         self._noise = self._training_noise_for(problem, generator)
         return problem
 

@@ -57,6 +57,8 @@ def _check_transitions(settings: Any) -> None:
         raise InputError("horizon", f"{horizon!r} is no number of steps", 'Give one, 0, infinity or "auto"')
     elif horizon != np.inf and horizon != int(horizon):
         raise InputError("horizon", f"{horizon} is no whole number", 'Give steps, 0, infinity or "auto"')
+    if not isinstance(settings.model_kwargs, dict | None):
+        raise InputError("model_kwargs", f"{settings.model_kwargs!r} is no dict", f"Give some of {sorted(MODEL_SETTINGS)}")
     unknown = set(settings.model_kwargs or {}) - MODEL_SETTINGS
     if unknown:
         raise InputError("model_kwargs", f"{sorted(unknown)[0]!r} is unknown", f"Use {', '.join(sorted(MODEL_SETTINGS))}")

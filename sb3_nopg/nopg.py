@@ -277,7 +277,7 @@ class NOPG(PolicyQueries, TrainingLoop):
 
     def _setup_model(self) -> None:
         # Again, because load() sets what was saved, and what its caller wants otherwise, after the constructor.
-        self.model_kwargs = restored_model_settings(self.model_kwargs)
+        self.model_kwargs, self.candidates = restored_model_settings(self.model_kwargs), tuple(self.candidates)
         check_settings(self)
         self._join_processes()
         self._setup_spaces()
@@ -302,7 +302,7 @@ class NOPG(PolicyQueries, TrainingLoop):
             self.set_dataset(self.dataset)
 
     def _default_network(self) -> dict[str, Any]:
-        """The paper's network is the policies' default. One that trajectories are differentiated through had better be smooth."""
+        """The policies' default is the paper's network. One that trajectories are differentiated through is to be smooth."""
         is_network = issubclass(self.policy_class, DeterministicMlpPolicy)
         return _SMOOTH_NETWORK if self.transitions == "model" and is_network else {}
 

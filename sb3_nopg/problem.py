@@ -1,6 +1,6 @@
 """
-What the Bellman equation on a fixed data set is made of, prepared once; :mod:`sb3_nopg.bellman.on_samples` solves it for one policy after
-another.
+What the Bellman equation on a fixed data set is made of, prepared once; :mod:`.bellman.on_samples` solves it for one policy
+after another.
 """
 
 from dataclasses import dataclass, field, replace

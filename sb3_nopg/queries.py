@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 
 from sb3_nopg.arrays import check_finite
 from sb3_nopg.attached_data import check_dataset
@@ -48,6 +49,8 @@ class PolicyQueries:
         initial_states: np.ndarray | None
         processes: Processes
         transitions: str
+        observation_space: spaces.Box
+        action_space: spaces.Box
         _noise_seed: int
         _warm_start: WarmStart
 
@@ -166,13 +169,20 @@ class PolicyQueries:
         """
         (Σ μ)² / Σ μ²: on how many transitions of the data the estimated return rests, were all visited alike. A few only, and
         it is their accidents that it tells.
+
+        μ is that of the equation on samples, also where a model evaluates the policy: along trajectories, a policy that comes
+        to rest passes one sample for ever, and still rests on all that the model was fitted to.
         """
-        return effective_sample_size(self.visitation)
+        return effective_sample_size(self._kernel_visitation())
 
     def effective_sample_share(self) -> float:
         """:meth:`effective_sample_size` as a share of the data, between 0 and 1."""
-        visitation = self.visitation
-        return effective_sample_size(visitation) / len(visitation)
+        return self.effective_sample_size() / len(self.training_data)
+
+    def _kernel_visitation(self) -> np.ndarray:
+        """μ of the equation on samples, (n,)."""
+        problem, solution, _ = self._solution()
+        return problem.to_data_order(solution.visitation).cpu().numpy()
 
     def exit_probability(self, inside: Region, dataset: TransitionDataset | None = None) -> float:
         """
@@ -253,8 +263,7 @@ class PolicyQueries:
         """μ, how often, discounted, the policy is expected to pass by each of :attr:`transitions`, (n,)."""
         if self.transitions == "model":
             return self.evaluation().visitation()
-        problem, solution, _ = self._solution()
-        return problem.to_data_order(solution.visitation).cpu().numpy()
+        return self._kernel_visitation()
 
     def policy_gradient(self) -> np.ndarray:
         """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""

@@ -136,7 +136,9 @@ def make_report(
         trajectories=followed,
         transitions=model.transitions,
         system=tuple(model.dynamics.describe(told.names).splitlines()) if model.transitions == "model" else (),
-        candidates=tuple(CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting) for one in model.candidates),
+        candidates=tuple(
+            CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting, one.n_updates) for one in model.candidates
+        ),
         margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
     )
     return PolicyReport(

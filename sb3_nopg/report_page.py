@@ -236,11 +236,17 @@ def _candidates(summary: ReportSummary) -> str:
     if not summary.candidates:
         return ""
     rows = [
-        (f"from {one.recipe.replace('_', ' ')}", one.trained_on, f"{one.score:.5g}", f"{100 * one.lasting:.0f} %")
+        (
+            f"from {one.recipe.replace('_', ' ')}",
+            f"{one.trained_on} of the episodes",
+            str(one.n_updates),
+            f"{one.score:.5g}",
+            f"{100 * one.lasting:.0f} %",
+        )
         for one in summary.candidates
     ]
     told = f"Training has tried several candidates; the first one was chosen. {summary.margin}"
-    return f"<p>{_safe(told)}</p>\n" + _table(rows, ("candidate", "trained on", "score", "trajectories that last"))
+    return f"<p>{_safe(told)}</p>\n" + _table(rows, ("candidate", "trained on", "updates", "score", "trajectories that last"))
 
 
 def _table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:

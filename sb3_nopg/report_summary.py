@@ -63,12 +63,14 @@ class CandidateFigures:
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
     :param score: rewards along a predicted trajectory, not discounted
     :param lasting: share of its trajectories that neither end nor leave the data
+    :param n_updates: that it was trained for
     """
 
     recipe: str
     trained_on: str
     score: float
     lasting: float
+    n_updates: int
 
 
 @dataclass(frozen=True)

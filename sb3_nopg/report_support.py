@@ -9,7 +9,6 @@ import torch as th
 
 from sb3_nopg.bellman.on_samples import WarmStart, solve_bellman
 from sb3_nopg.problem import BellmanProblem
-from sb3_nopg.uncertainty import effective_sample_size
 
 if TYPE_CHECKING:
     from sb3_nopg.nopg import NOPG
@@ -172,7 +171,7 @@ def support_figures(model: "NOPG", visitation: np.ndarray, visits: Visits) -> Su
     :param visits: likewise
     """
     # The estimated return is the model's own, and so are the samples that it rests on.
-    support, effective = visits.support, effective_sample_size(model.visitation)
+    support, effective = visits.support, model.effective_sample_size()
     lack = support.weights * np.clip(1.0 - support.samples / THIN, 0.0, None)
     worst = [row for row in np.argsort(-lack, kind="stable")[:_N_WORST] if lack[row] > 0]
     return SupportFigures(

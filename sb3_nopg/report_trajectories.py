@@ -1,7 +1,7 @@
 """Where a policy is predicted to go step by step, for a report: what becomes of its trajectories, in figures and words."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def find_trajectories(
     :return: figures and what is to be drawn; None for both where the data are too few to predict from, or nothing moves
     """
     data, settings = model.training_data, model.model_kwargs or {}
-    given = {name: settings.get(name) for name in ("limits", "reward")}
+    given: dict[str, Any] = {name: settings.get(name) for name in ("limits", "reward")}
     try:
         models, _ = half_models(data, model.dynamics.to("cpu"), N_MODELS, **given)
     except InputError:

@@ -75,7 +75,7 @@ def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str
     if float((rewards[~ends] < 0.0).mean()) > _MOST and at_end > going_on:
         _logger.warning(
             "Ending the task is worth more than going on (%.3g at the end, %.3g for going on as the data do): is that what "
-            "you want? A goal is worth it; a crash is not. If it is a crash, reward each step that goes on, or punish the end.",
+            "you want? A goal is worth it; a crash is not. If it is one, reward each step that goes on, or punish the end.",
             at_end,
             going_on,
         )

@@ -133,10 +133,12 @@ class TrainingLoop(LearnsFromData):
 
     def _finish_course(self, course: Course, *, best_is_kept: bool) -> None:
         """Choose among the candidates. A further training that this asks for goes to the log, not to the count of updates."""
-        kept = parameters_of(self.policy)
+        kept, std_scale = parameters_of(self.policy), float(self.policy.std_scale)
         candidates = course.finish(lambda n_updates: self.train(n_updates))
         if candidates and not best_is_kept:
             self.candidates, self.judgement = candidates, course.judgement
+            # The chosen one may be of an earlier time, when σ was larger.
+            self.policy.set_std_scale(std_scale)
             record_candidates(self.logger, candidates, course.judgement)
         else:
             load_parameters(self.policy, kept)

@@ -33,6 +33,7 @@ def build(data: TransitionDataset, **arguments: Any) -> NOPG:
         "policy_kwargs": {"net_arch": [16]},
         "seed": 3,
         "device": "cpu",
+        "transitions": "samples",
         "weights": "local_constant",
         "pessimism": 0.0,
     }

@@ -53,7 +53,15 @@ def plane_data(seed: int = 0, n: int = 400, **more) -> TransitionDataset:
 
 
 def plane_model(**settings) -> NOPG:
-    given = {"gamma": 0.9, "initial_states": [[0.8, -0.8]], "state_bandwidth": 0.1, "action_bandwidth": 1.0, "device": "cpu"}
+    """On samples: actions change nothing in a plane, and a model of the system would know."""
+    given = {
+        "transitions": "samples",
+        "gamma": 0.9,
+        "initial_states": [[0.8, -0.8]],
+        "state_bandwidth": 0.1,
+        "action_bandwidth": 1.0,
+        "device": "cpu",
+    }
     return NOPGD("MlpPolicy", None, **{"dataset": plane_data(), **given, **settings})
 
 

@@ -161,7 +161,7 @@ def behave(processes: Processes, folder: Path) -> None:
         "other policy": {"dataset": pushed_point(N), "seed": processes.rank},
     }.items():
         try:
-            NOPG("MlpPolicy", None, initial_states=[0.5, 0.5], device="cpu", distributed=True, **arguments).learn(1)  # type: ignore[arg-type]
+            build(initial_states=[0.5, 0.5], distributed=True, **{"data": arguments.pop("dataset"), **arguments}).learn(1)
         except InputError as error:
             saw[name] = str(error)
     np.savez(folder / f"saw-{processes.rank}.npz", **saw)

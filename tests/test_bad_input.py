@@ -18,7 +18,7 @@ from sb3_nopg.buffer import spaces_of
 N = 24
 BOX, ACTION_BOX = spaces.Box(-9, 9, (3,)), spaces.Box(-2, 2, (1,))
 # Numbers, because choosing bandwidths is not what these tests are about.
-BANDWIDTHS = {"state_bandwidth": 0.5, "action_bandwidth": 0.5, "next_state_bandwidth": 0.5}
+BANDWIDTHS = {"state_bandwidth": 0.5, "action_bandwidth": 0.5, "next_state_bandwidth": 0.5, "transitions": "samples"}
 
 
 def make_arrays(n=N):

@@ -17,6 +17,7 @@ ACTION_SPACE = spaces.Box(np.array([-1.0, 10.0], dtype=np.float32), np.array([3.
 # Numbers, because choosing bandwidths is not what these tests are about.
 # With them and without a search for a start, models are built fast.
 BANDWIDTHS = {
+    "transitions": "samples",
     "state_bandwidth": 0.5,
     "action_bandwidth": 0.5,
     "next_state_bandwidth": 0.5,

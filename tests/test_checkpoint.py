@@ -110,6 +110,54 @@ def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, monkeypatch,
     assert_same_bits(finish(resumed, 40), model)
 
 
+# Of twelve updates each of three candidates gets two, and the best of them six.
+COURSE = {"transitions": "model", "gamma": 0.9, "model_kwargs": {"n_nodes": 60}}
+MIDST = (1, 2, 3, 6, 8, 12)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"variant": "D"},
+        {"variant": "S", "n_action_samples": 3, "learning_rate": halving, "final_std_scale": 0.1, "seed": None},
+        {"variant": "D", "held_out": 0.3, "keep": "best_heldout"},
+        {"variant": "D", "horizon": 0},
+    ],
+    ids=["D", "S-schedules-no-seed", "D-held-out", "D-nodes"],
+)
+def test_a_course_of_candidates_goes_on_wherever_it_was_broken_off(tmp_path, arguments):
+    data = pushed_point()
+    model = build(data, **COURSE, **arguments)
+    model.learn(12, callback=[_CopyAt(update, tmp_path / f"{update}.ckpt") for update in MIDST])
+    for update in MIDST if arguments == {"variant": "D"} else (3, 8):
+        resumed = NOPG.resume(tmp_path / f"{update}.ckpt", data, device="cpu")
+        assert (resumed.num_timesteps, resumed.candidates) == (update, ())
+        assert_same_bits(finish(resumed, 12), model)
+        assert [str(candidate) for candidate in resumed.candidates] == [str(candidate) for candidate in model.candidates]
+        assert resumed.estimated_return() == model.estimated_return()
+
+
+@pytest.mark.parametrize(("update", "total"), [(1, 2), (3, 20), (8, 20), (12, 20)])
+def test_a_course_that_is_taken_up_may_end_elsewhere(tmp_path, update, total):
+    data = pushed_point()
+    with pytest.raises(StoppedError):
+        build(data, **COURSE).learn(12, callback=[_CopyAt(update, tmp_path / "run.ckpt"), InterruptAt(update)])
+    resumed = finish(NOPG.resume(tmp_path / "run.ckpt", data, device="cpu"), total)
+    assert resumed.num_timesteps == resumed._n_updates == total
+    made = sum(candidate.n_updates for candidate in resumed.candidates)
+    # What was over but for the choice is chosen first, and goes on.
+    assert made == (total - update if update == 12 else total)
+
+
+def test_a_course_that_an_error_broke_off_goes_on():
+    data = pushed_point()
+    model = build(data, **COURSE)
+    with pytest.raises(StoppedError):
+        model.learn(12, callback=InterruptAt(5))
+    assert_same_bits(finish(model, 12), build(data, **COURSE).learn(12))
+    assert len(model.candidates) == 4
+
+
 class _CopyAt(BaseCallback):
     """A checkpoint at one update only."""
 
@@ -183,11 +231,13 @@ def test_held_out_data_must_be_given_again(tmp_path):
         NOPG.resume(path, data, held_out=pushed_point(29, seed=5))
 
 
-def test_start_states_that_an_environment_gave_are_remembered(tmp_path):
+@pytest.mark.parametrize("transitions", ["samples", "model"])
+def test_start_states_that_an_environment_gave_are_remembered(tmp_path, transitions):
     rng = np.random.default_rng(0)
     states = rng.uniform(-1, 1, (50, 3))
     data = TransitionDataset(states, rng.uniform(-2, 2, (50, 1)), states[:, 0], states, np.zeros(50, dtype=bool))
-    model = NOPG("MlpPolicy", gym.make("Pendulum-v1"), dataset=data, device="cpu", state_bandwidth=0.5, action_bandwidth=1.0)
+    settings = {"state_bandwidth": 0.5, "action_bandwidth": 1.0, "transitions": transitions, "model_kwargs": {"n_nodes": 60}}
+    model = NOPG("MlpPolicy", gym.make("Pendulum-v1"), dataset=data, device="cpu", gamma=0.9, **settings)
     model.learn(6, callback=_CopyAt(3, tmp_path / "run.ckpt"))
     # Without an environment, and with one that would start elsewhere.
     for env in (None, gym.make("Pendulum-v1")):
@@ -196,9 +246,10 @@ def test_start_states_that_an_environment_gave_are_remembered(tmp_path):
         assert_same_bits(finish(resumed, 6), model)
 
 
-def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+@pytest.mark.parametrize("settings", [{}, COURSE], ids=["samples", "model"])
+def test_a_finished_run_has_nothing_left_to_do(tmp_path, settings):
     data = pushed_point()
-    model = build(data).learn(7, callback=NOPGCheckpointCallback(tmp_path / "run.ckpt", interval=5))
+    model = build(data, **settings).learn(7, callback=NOPGCheckpointCallback(tmp_path / "run.ckpt", interval=5))
     resumed = NOPG.resume(tmp_path / "run.ckpt", data, device="cpu")
     assert resumed.num_timesteps == 7
     assert_same_bits(finish(resumed, 7), model)

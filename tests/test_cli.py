@@ -75,10 +75,22 @@ def data_file(tmp_path):
 
 def test_help_tells_a_newcomer_what_there_is():
     text = fine("--help")
-    for name in ("train", "evaluate", "report", "export", "data", "demonstrate", "deploy", "collect", "reproduce"):
+    for name in (
+        "train",
+        "model",
+        "judge",
+        "evaluate",
+        "report",
+        "export",
+        "data",
+        "demonstrate",
+        "deploy",
+        "collect",
+        "reproduce",
+    ):
         assert re.search(rf"^  {name} +[A-Z]", text, flags=re.MULTILINE), name
     assert "Exit codes" in text
-    for name in ("train", "evaluate", "report", "export", "demonstrate"):
+    for name in ("train", "model", "judge", "evaluate", "report", "export", "demonstrate"):
         assert "Example: nopg" in fine(name, "--help"), name
 
 
@@ -90,7 +102,7 @@ def test_every_option_has_help():
 
 def test_the_options_are_called_as_in_python():
     options = {parameter.name for parameter in typer.main.get_command(app).commands["train"].params}
-    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust"}
+    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust", "limit", "reward"}
     assert ours <= set(inspect.signature(NOPG.__init__).parameters)
     assert len(ours) >= 15
 
@@ -128,7 +140,7 @@ def test_train_hands_its_options_over(data_file, tmp_path):
         *("--action-bandwidth", "silverman", "--next-state-bandwidth", "0.1", "--state-bandwidth-factor", "2"),
         *("--action-bandwidth-factor", "1.5", "--next-state-bandwidth-factor", "0.5", "--n-action-samples", 3),
         *("--n-next-state-samples", 2, "--n-neighbors", "all", "--device", "cpu", "--weights", "local_linear"),
-        *("--pessimism", "0.2"),
+        *("--pessimism", "0.2", "--transitions", "samples"),
     )
     model = NOPGS.load(tmp_path / "m.zip")
     assert type(model.policy).__name__ == "GaussianLinearPolicy"
@@ -138,6 +150,43 @@ def test_train_hands_its_options_over(data_file, tmp_path):
     assert (model.n_action_samples, model.n_next_state_samples, model.n_neighbors) == (3, 2, None)
     assert (model.learning_rate, model.weights) == (0.005, "local_linear")
     assert model.pessimism == 0.2
+
+
+def test_train_hands_the_models_settings_over(data_file, tmp_path):
+    said = fine(
+        *("train", data_file, "-o", tmp_path / "m.zip", "--updates", 2, "--horizon", "7", "--limit", "0=-2:2"),
+        *("--reward", "-abs(s2[0])"),
+    )
+    model = NOPGD.load(tmp_path / "m.zip")
+    assert (model.transitions, model.horizon) == ("model", 7)
+    assert model.model_kwargs == {"limits": {0: (-2.0, 2.0)}, "reward": "-abs(s2[0])"}
+    for text in ("coordinates", "∞: one affine model", "unexplained", "the reward is given", "limits of 1 column"):
+        assert text in said, said
+
+
+def test_train_shows_the_candidates_and_the_margin(data_file, tmp_path):
+    said = " ".join(fine("train", data_file, "-o", tmp_path / "m.zip", "--updates", 8).split())
+    for recipe in ("value_iteration", "own", "riccati"):
+        assert f"{recipe} (half)" in said
+    assert "% last" in said
+    assert "margin" in said
+    assert re.search("predicted to beat|cannot be told apart", said.replace("│", " "))
+
+
+def test_the_models_settings_do_not_go_with_samples(data_file, tmp_path):
+    for option, value in (("--limit", "0=-2:2"), ("--reward", "s[0]")):
+        line = refused("train", data_file, "-o", tmp_path / "m.zip", "--transitions", "samples", option, value)
+        assert line.startswith(f"Error: {option}")
+
+
+def test_the_number_of_updates_is_that_of_learn():
+    (updates,) = (p for p in typer.main.get_command(app).commands["train"].params if p.name == "updates")
+    assert updates.default == inspect.signature(NOPG.learn).parameters["total_timesteps"].default
+
+
+@pytest.mark.parametrize(("text", "expected"), [("auto", "auto"), ("0", 0), ("12", 12), ("inf", np.inf)])
+def test_horizons(text, expected):
+    assert train_module._horizon(text) == expected
 
 
 def test_pessimism_below_zero_is_refused(data_file, tmp_path):
@@ -180,6 +229,11 @@ def test_recipes_give_what_they_name():
         ([GRID, "--env", ENV, "--action-bandwidth-factor", "wide"], "--action-bandwidth-factor"),
         ([GRID, "--env", ENV, "--n-neighbors", "-3"], "--n-neighbors"),
         ([GRID, "--env", ENV, "--initial-states", "1,2"], "initial_states"),
+        ([GRID, "--env", ENV, "--horizon", "far"], "--horizon"),
+        ([GRID, "--env", ENV, "--horizon", "-1"], "horizon"),
+        ([GRID, "--env", ENV, "--limit", "0:1"], "--limit"),
+        ([GRID, "--env", ENV, "--limit", "0=5:6"], "no sample lies within"),
+        ([GRID, "--env", ENV, "--reward", "s[7]"], "s[7]"),
         ([GRID, "--env", ENV, "--device", "abacus"], "--device"),
         ([GRID, "--env", ENV, "-o", "model.tar"], ".zip"),
         ([GRID, "--env", "MountainCarContinuous-v0"], "state_space"),

@@ -188,7 +188,7 @@ def test_training_in_order_and_recorded_gives_the_cpus_answers(monkeypatch):
     """The whole path of large data: samples in order, float32 first, recorded iterations."""
     monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", 0)
     data = data_of(20_000)
-    settings = {"initial_states": [1.0, 1.0], "seed": 0, "n_neighbors": 64, "gamma": 0.97}
+    settings = {"initial_states": [1.0, 1.0], "seed": 0, "n_neighbors": 64, "gamma": 0.97, "transitions": "samples"}
     models = [NOPG("MlpPolicy", None, dataset=data, device=device, **settings).learn(5) for device in ("cpu", "cuda")]
     assert models[1].prepared_problem().transition.in_single_precision
     for name in ("q_values", "visitation"):

@@ -21,6 +21,10 @@ def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypat
     # A policy of three updates may let the pole fall, which is a result and not a failure of the demo.
     assert result.exit_code in (0, 1), result.output
     assert "predicted discounted return" in result.output
+    # What the model has found, and what training has tried.
+    assert "coordinates: x, x_dot, theta_dot, angle(sin_theta, cos_theta)" in result.output
+    assert "candidates, the chosen one first:" in result.output
+    assert "% last" in result.output
     # The report belongs to the policy that is run.
     assert "verdict of report.json: " in result.output
     for name in ("recorded.npz", "model.zip", "report.html", "policy.onnx", "flight.npz", "flight.png"):

@@ -143,7 +143,7 @@ def test_small_spread_about_a_large_mean_is_not_rounded_away(tmp_path):
     rng = np.random.default_rng(0)
     states = (1000.0 + 0.01 * rng.standard_normal((40, 3))).astype(np.float32)
     data = dataclasses.replace(dataset(), observations=states, next_observations=states)
-    model = NOPG("MlpPolicy", SpacesEnv(), dataset=data, seed=0)
+    model = NOPG("MlpPolicy", SpacesEnv(), dataset=data, seed=0, transitions="samples")
     enlarge_actions(model, 3.0)
     wanted, _ = model.predict(states, deterministic=True)
     assert np.ptp(wanted, axis=0).min() > 1.0

@@ -50,6 +50,7 @@ def test_learns_to_repeat_the_observation(algorithm: type[NOPG], random_actions:
         action_bandwidth=0.1,
         n_action_samples=4,
         # What is to be seen is that the gradient learns; value iteration would know the answer before it starts.
+        transitions="samples",
         seed=0,
     )
     assert mean_reward(model) < 30.0, "the untrained policy must not know the answer"
@@ -69,6 +70,7 @@ def test_learns_as_well_without_the_environment(random_actions: TransitionDatase
         learning_rate=3e-2,
         state_bandwidth=0.025,
         action_bandwidth=0.1,
+        transitions="samples",
         seed=0,
     ).learn(60)
     assert mean_reward(model) >= 90.0

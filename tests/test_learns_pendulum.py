@@ -1,4 +1,6 @@
-"""The paper's first experiment: from a grid of 800 transitions to a swing-up."""
+"""The paper's first experiment: from a grid of transitions to a swing-up."""
+
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -6,40 +8,31 @@ import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import nopg_envs
-from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
+from sb3_nopg.paper import AS_IN_THE_PAPER
 
 HANGING = np.array([-1.0, 0.0, 0.0])
 
 
-@pytest.fixture(scope="module")
-def grid_800() -> TransitionDataset:
-    return TransitionDataset(**nopg_envs.grid(gym.make("nopg/Pendulum-v0"), (20, 20, 2)))
+def grid(*counts: int) -> TransitionDataset:
+    return TransitionDataset(**nopg_envs.grid(gym.make("nopg/Pendulum-v0"), counts))
 
 
-def returns_of(data: TransitionDataset, variant: str, seeds: range, n_updates: int) -> list[float]:
-    returns = []
-    for seed in seeds:
-        env = gym.make("nopg/Pendulum-v0")
-        model = NOPG(
-            "MlpPolicy",
-            env,
-            gamma=0.97,
-            dataset=data,
-            initial_states=HANGING,
-            variant=variant,
-            seed=seed,
-            device="cpu",
-        ).learn(n_updates)
-        # 500 steps from hanging; nothing in it is random, so one episode says all.
-        returns.append(float(evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)[0]))
-    return returns
+def return_of(algorithm: type[NOPG], data: TransitionDataset, n_updates: int | None = None, **settings: Any) -> float:
+    env = gym.make("nopg/Pendulum-v0")
+    given = {"gamma": 0.97, "initial_states": HANGING, "seed": 0, "device": "cpu"}
+    model = algorithm("MlpPolicy", env, dataset=data, **{**given, **settings})
+    model.learn() if n_updates is None else model.learn(n_updates)
+    # 500 steps from hanging; nothing in it is random, so one episode says all.
+    return float(evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)[0])
 
 
-def test_five_seeds_swing_up_from_the_grid_of_800(grid_800):
-    returns = returns_of(grid_800, "D", range(5), n_updates=100)
+@pytest.mark.parametrize(("algorithm", "enough"), [(NOPGD, -420.0), (NOPGS, -500.0)])
+def test_defaults_swing_up_from_the_grid_of_450(algorithm: type[NOPG], enough: float):
+    assert return_of(algorithm, grid(15, 15, 2)) > enough
+
+
+def test_the_paper_s_estimator_swings_up_from_the_grid_of_800():
+    data = grid(20, 20, 2)
+    returns = [return_of(NOPGD, data, 100, seed=seed, **AS_IN_THE_PAPER) for seed in range(3)]
     assert np.median(returns) > -600, returns  # the paper: -579 ± 2
-
-
-def test_stochastic_policy_swings_up_too(grid_800):
-    returns = returns_of(grid_800, "S", range(3), n_updates=60)
-    assert np.median(returns) > -700, returns

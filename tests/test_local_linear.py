@@ -155,7 +155,7 @@ def test_the_models_switch():
     )
     returns = {
         weights: NOPG(
-            "MlpPolicy", None, dataset=data, weights=weights, initial_states=[1.0, 1.0], seed=0, pessimism=0.0
+            "MlpPolicy", None, dataset=data, transitions="samples", weights=weights, initial_states=[1.0, 1.0], seed=0
         ).estimated_return()
         for weights in ("local_constant", "local_linear")
     }

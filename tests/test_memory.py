@@ -34,7 +34,7 @@ def train(n, n_neighbors, **settings):
     data = TransitionDataset(observations, actions, observations[:, 0], observations, np.zeros(n, dtype=bool))
     model = NOPG("MlpPolicy", None, dataset=data, initial_states=[[0.5, 0.5, 0.5]], gamma=0.9, seed=0, device="cpu",
                  state_bandwidth=0.5, action_bandwidth=1.0, next_state_bandwidth=0.1,
-                 n_neighbors=n_neighbors, **settings)
+                 n_neighbors=n_neighbors, transitions="samples", **settings)
     model.learn(2, log_interval=None)
     return size_of(model, data, 1)
 
@@ -72,6 +72,7 @@ def small_model(n: int = 200, **settings: object) -> NOPG:
         observations, rng.uniform(-1, 1, (n, 1)), observations[:, 0], observations, np.zeros(n, dtype=bool)
     )
     arguments = {"state_bandwidth": 0.5, "action_bandwidth": 0.5, "next_state_bandwidth": 0.1, **settings}
+    arguments["transitions"] = "samples"
     return NOPG("MlpPolicy", None, dataset=data, initial_states=[[0.0, 0.0]], seed=0, device="cpu", **arguments)
 
 

@@ -26,7 +26,7 @@ def data() -> TransitionDataset:
 
 def model(ordered: bool, monkeypatch: pytest.MonkeyPatch, **settings: object) -> NOPG:
     monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", 0 if ordered else 10**9)
-    made = NOPG("MlpPolicy", None, dataset=data(), seed=0, gamma=0.9, device="cpu", **settings)
+    made = NOPG("MlpPolicy", None, dataset=data(), seed=0, gamma=0.9, device="cpu", transitions="samples", **settings)
     order = made.prepared_problem().order
     assert (order is not None) == ordered
     if order is not None:

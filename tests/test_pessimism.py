@@ -216,6 +216,7 @@ def _arguments(problem: oracles.OracleProblem) -> dict:
         "n_neighbors": None,
         "n_action_samples": 6,
         "seed": 0,
+        "transitions": "samples",
     }
 
 

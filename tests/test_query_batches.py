@@ -22,7 +22,7 @@ def pushed_points(n: int = 40) -> TransitionDataset:
 
 
 def build(**arguments: object) -> NOPG:
-    settings = {"seed": 0, "state_bandwidth": 0.5, "action_bandwidth": 0.5, **arguments}
+    settings = {"transitions": "samples", "seed": 0, "state_bandwidth": 0.5, "action_bandwidth": 0.5, **arguments}
     return NOPG("MlpPolicy", None, dataset=pushed_points(), initial_states=[[1.0, 1.0], [-1.0, 0.0]], **settings)
 
 

@@ -1,5 +1,6 @@
 """What a report must not pass over: an estimator that sees nothing, data that check nothing, and starts without data."""
 
+import html
 import math
 from dataclasses import replace
 
@@ -14,7 +15,8 @@ from sb3_nopg.uncertainty import effective_sample_size
 
 
 def line_model(data=None, **settings) -> NOPGD:
-    given = {"gamma": 0.9, "seed": 0, "device": "cpu", "initial_states": [[0.5]]}
+    """On samples, whose kernels most of these tests are about."""
+    given = {"gamma": 0.9, "seed": 0, "device": "cpu", "initial_states": [[0.5]], "transitions": "samples"}
     return NOPGD("LinearPolicy", None, dataset=line_data(40) if data is None else data, **{**given, **settings})
 
 
@@ -31,6 +33,8 @@ def test_starts_without_data_are_a_no_and_not_a_crash(tmp_path):
     assert summary.support.lost_starts == 1.0
     assert reason_with(summary, "start states")
     assert "start states" in section((tmp_path / "report.html").read_text(encoding="utf-8"), "verdict")
+    on_model = quick_report(line_model(initial_states=[[60.0]], transitions="model")).summary
+    assert (on_model.verdict, on_model.support.lost_starts) == ("no", 1.0)
     half = quick_report(line_model(initial_states=[[0.0], [60.0]])).summary
     assert half.support.lost_starts == 0.5
     assert quick_report(line_model()).summary.support.lost_starts == 0.0
@@ -40,6 +44,18 @@ def test_nothing_is_visited_by_no_samples():
     assert effective_sample_size(np.zeros(5)) == 0.0
     # The square of this is no number any more.
     assert effective_sample_size(np.full(5, 1e-200)) == pytest.approx(5.0)
+
+
+def test_a_policy_that_comes_to_rest_is_no_accident():
+    """By the model it ends where it wants to be, next to one sample for ever; that is no reason against it."""
+    model = line_model(transitions="model")
+    model.policy.sample_actions = lambda states, noise: (-10.0 * states).clamp(-1.0, 1.0)[:, None, :]
+    visitation = model.visitation
+    assert effective_sample_size(visitation) < 5.0
+    summary = quick_report(model, held_out=line_data(20, seed=1)).summary
+    assert summary.support.effective_samples == pytest.approx(model.effective_sample_size())
+    assert summary.support.effective_samples > 5.0
+    assert not reason_with(summary, "were all used alike")
 
 
 def test_figures_that_are_no_numbers_can_be_written():
@@ -132,3 +148,38 @@ def test_held_out_data_that_also_chose_are_told(tmp_path):
     plain = quick_report(line_model(held_out=0.25).learn(1)).summary
     assert not plain.returns.held_out_chose
     assert not any("also chose" in note for note in plain.notes)
+
+
+def test_the_page_tells_candidates_margin_and_where_figures_come_from(tmp_path):
+    data = line_data(12)
+    model = NOPGD("LinearPolicy", None, dataset=data, gamma=0.9, seed=0, device="cpu").learn(12)
+    summary = model.report(tmp_path / "report.html", trajectories=False)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert summary.transitions == "model"
+    assert [(one.recipe, one.trained_on, one.n_updates) for one in summary.candidates] == [
+        (one.recipe, one.trained_on, one.n_updates) for one in model.candidates
+    ]
+    assert summary.margin == model.judgement.text()
+    learning = html.unescape(section(page, "learning"))
+    assert summary.margin in learning
+    for one in summary.candidates:
+        assert f"from {one.recipe.replace('_', ' ')}" in learning
+    assert "coordinates: s[0]" in learning
+    returns = html.unescape(section(page, "returns"))
+    assert "from a model of the system" in returns
+    assert "by the samples' kernels on" in returns
+    assert ReportSummary.from_json(summary.to_json()) == summary
+    # A model from a file still knows them.
+    model.save(tmp_path / "m.zip")
+    loaded = NOPGD.load(tmp_path / "m.zip")
+    loaded.set_dataset(data)
+    again = quick_report(loaded).summary
+    assert (again.candidates, again.margin) == (summary.candidates, summary.margin)
+
+
+def test_the_page_of_a_model_on_samples_speaks_of_samples_only(tmp_path):
+    model = NOPGD("LinearPolicy", None, dataset=line_data(), gamma=0.9, seed=0, device="cpu", transitions="samples").learn(2)
+    summary = model.report(tmp_path / "report.html", trajectories=False)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (summary.transitions, summary.candidates, summary.system, summary.margin) == ("samples", (), (), "")
+    assert "model of the system" not in section(page, "returns")

@@ -32,6 +32,7 @@ def model_on(data: TransitionDataset, pessimism: float = 0.0) -> NOPG:
         action_bandwidth=1e6,
         next_state_bandwidth=1.0,
         n_neighbors=None,
+        transitions="samples",
         weights="local_constant",
         pessimism=pessimism,
         device="cpu",

@@ -234,10 +234,11 @@ def test_the_papers_settings_are_the_papers(module_patch):
     data = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)
     paper, own = (nopg_model(task, data, "S", settings, {"seed": 0}) for settings in ("paper", "defaults"))
     plain = NOPG("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]], variant="S")
-    assert (paper.state_bandwidth, paper.weights, paper.pessimism) == ("cross_validation", "local_constant", 0.0)
+    assert (paper.transitions, paper.state_bandwidth, paper.weights) == ("samples", "cross_validation", "local_constant")
+    assert paper.pessimism == 0.0
     assert paper.n_action_samples == 15
     assert (paper.gamma, paper.learning_rate, paper.policy.net_arch, paper.policy.max_std) == (0.97, 1e-2, [50], 0.5)
-    for name in ("state_bandwidth", "weights", "pessimism", "n_action_samples"):
+    for name in ("transitions", "state_bandwidth", "weights", "pessimism", "n_action_samples"):
         assert getattr(own, name) == getattr(plain, name)
 
 

@@ -113,7 +113,8 @@ def test_learning_never_touches_the_rig(tmp_path):
         terminals=np.zeros(60, dtype=bool),
     )
     env = RigEnv(fast_rig(), tmp_path / "flight.npz")
-    NOPG("MlpPolicy", env, dataset=data, initial_states=np.zeros(5), n_neighbors=None, seed=0).learn(2)
+    for transitions in ("samples", "model"):
+        NOPG("MlpPolicy", env, dataset=data, initial_states=np.zeros(5), transitions=transitions, seed=0).learn(4)
     assert not list(tmp_path.iterdir())
 
 

@@ -72,6 +72,7 @@ def test_a_sparsified_model_gives_what_it_gave_with_its_zeros(monkeypatch):
         states, actions, -(states**2).sum(axis=1), 0.9 * states + 0.1 * actions, np.zeros(300, dtype=bool)
     )
     settings = {"gamma": GAMMA, "initial_states": [[1.0, 0.0]], "keep_largest": 5, "n_neighbors": 100, "device": "cpu"}
+    settings["transitions"] = "samples"
     with_zeros = NOPG("LinearPolicy", None, dataset=data, **settings)
     expected = with_zeros.policy_gradient()
     assert not with_zeros.prepared_problem().transition._few

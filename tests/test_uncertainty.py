@@ -88,7 +88,7 @@ def tabular_model(data: TransitionDataset, **settings: Any) -> NOPG:
         action_bandwidth=1e6,
         next_state_bandwidth=1.0,
         n_neighbors=None,
-        **{"weights": "local_constant", "pessimism": 0.0, **settings},
+        **{"transitions": "samples", "weights": "local_constant", "pessimism": 0.0, **settings},
     )
 
 

@@ -30,6 +30,7 @@ TINY = {
     "policy": "MlpPolicy",
     "policy_kwargs": {"net_arch": [4]},
     "data": {"rollouts": {"policy": "uniform", "n_transitions": 60}},
+    "transitions": "samples",
     "state_bandwidth": [0.3, 0.3, 1.0],
     "action_bandwidth": 1.0,
     "next_state_bandwidth": 0.1,
@@ -76,6 +77,15 @@ def test_train_enjoy_record(workplace, capfd):
     assert main(["record", "--env", ENV, "-n", "5", "-o", "videos"]) == 0
     (video,) = (workplace / "videos").glob("*.mp4")
     assert video.stat().st_size > 1000
+
+
+def test_a_config_without_settings_trains_on_a_model(workplace, capfd):
+    config = {name: TINY[name] for name in ("n_timesteps", "policy", "data")}
+    (workplace / "tiny.yml").write_text(yaml.safe_dump({ENV: {**config, "model_kwargs": {"n_nodes": 200}}}))
+    assert train() == 0, capfd.readouterr().err
+    register()
+    model = ALGOS["nopg_d"].load(f"logs/nopg_d/{FOLDER}_1/{FOLDER}.zip", device="cpu")
+    assert (model.transitions, model.model_kwargs) == ("model", {"n_nodes": 200})
 
 
 def test_runs_repeat_and_differ_by_seed(workplace):

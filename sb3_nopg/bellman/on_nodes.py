@@ -15,6 +15,7 @@ constant in it, as the equation has them; that is exact. An update costs what th
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -241,7 +242,7 @@ def _interleaved(landings: list[Landing]) -> Landing:
     def joined(parts: list[th.Tensor]) -> th.Tensor:
         return th.stack(parts, dim=1).flatten(0, 1)
 
-    def together(records: list) -> object:  # type: ignore[type-arg]
+    def together(records: list[Any]) -> Any:
         first = records[0]
         return replace(
             first,
@@ -253,4 +254,4 @@ def _interleaved(landings: list[Landing]) -> Landing:
             },
         )
 
-    return together(landings)  # type: ignore[return-value]
+    return together(landings)

@@ -1,4 +1,4 @@
-"""Value iteration on nodes: the best that the model knows with a handful of actions. A gradient can get stuck where this cannot."""
+"""Value iteration on nodes: the best that the model knows with a few actions. A gradient can get stuck where this cannot."""
 
 from dataclasses import dataclass
 from itertools import product

@@ -18,7 +18,7 @@ import torch as th
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.errors import InputError
 
-# Width of an edge as a share of the recorded range; its middle lies three widths outside, where hardly anything is lost inside.
+# Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
 _SOFTNESS, _MARGIN = 0.01, 3.0
 # Beyond the edge by so many widths a state is as lost as it can be, and stays there.
 _PADDING = 10.0
@@ -206,7 +206,7 @@ class Bounds:
 
 def _sides(below: th.Tensor, above: th.Tensor) -> tuple[th.Tensor, th.Tensor, float]:
     """
-    The fewest sides that explain the ends: who falls fast enough is beyond the recorded speeds too, but that is not why it ended.
+    The fewest sides that explain the ends: who falls fast is beyond the recorded speeds too, but that is not why it ended.
 
     :param below: which coordinates of each terminal state lie below all others, (e, d)
     :param above: which lie above, (e, d)

@@ -12,6 +12,7 @@ takes it out, wherever the clip allows. The clip keeps the weights positive, hen
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch as th
 from scipy.spatial import cKDTree
 
@@ -73,7 +74,7 @@ class Interpolation:
         """
         points = coordinates.embed(nodes, scale).numpy()
         k = min(N_AROUND, len(nodes))
-        distances, around = cKDTree(points).query(points, k=[*range(1, k + 1)])
+        distances, around = map(np.asarray, cKDTree(points).query(points, k=[*range(1, k + 1)]))
         # A node of its own is its first neighbour, also where another lies at the same place.
         width = th.from_numpy(distances[:, min(_WIDTH_FROM, k - 1)]) / 2.0
         usual = float(width.median()) or 1.0

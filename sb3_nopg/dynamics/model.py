@@ -1,4 +1,4 @@
-"""A model of the system, fitted to recorded transitions: what a step changes, what it earns, where it ends, and how sure that is."""
+"""A model of the system, fitted to recorded transitions: what a step changes and earns, where it ends, how sure that is."""
 
 import logging
 import math
@@ -188,20 +188,18 @@ class DynamicsModel:
         :param like: a model of the same system whose coordinates and choices to take over
         :param seed: of the nodes and of what is left out
         """
+        _check_numbers(bandwidth, n_earlier_actions, n_nodes)
         rewards = np.array(dataset.rewards, dtype=np.float64)
         if reward is not None:
             rewards = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
         if like is None:
             both = np.concatenate([dataset.observations, dataset.next_observations])
             coordinates = Coordinates.of(_tensor(both), angles)
+            _check_enough(dataset, coordinates)
         else:
             coordinates = like.coordinates.to(th.device("cpu"))
-        _check_numbers(dataset, coordinates, bandwidth, n_earlier_actions, n_nodes)
         data = Prepared.of(dataset, coordinates, rewards)
-        if like is None:
-            choices = choose(data, bandwidth, n_earlier_actions, reward is not None)
-        else:
-            choices = like.choices
+        choices = choose(data, bandwidth, n_earlier_actions, reward is not None) if like is None else like.choices
         features = ActionFeatures(dataset.action_dim, choices.n_earlier_actions, choices.products)
         if choices.n_earlier_actions:
             data = data.at_rest(features)
@@ -472,12 +470,11 @@ def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]
     Bounds.of(coordinates, states, states, nothing, settings.get("limits"))
     if settings.get("reward") is not None:
         recorded_rewards(settings["reward"], dataset.observations, dataset.actions, dataset.next_observations)
-    _check_numbers(dataset, coordinates, *(settings.get(name) for name in ("bandwidth", "n_earlier_actions", "n_nodes")))
+    _check_numbers(*(settings.get(name) for name in ("bandwidth", "n_earlier_actions", "n_nodes")))
+    _check_enough(dataset, coordinates)
 
 
-def _check_numbers(
-    dataset: TransitionDataset, coordinates: Coordinates, bandwidth: Any, n_earlier_actions: Any, n_nodes: Any
-) -> None:
+def _check_numbers(bandwidth: Any, n_earlier_actions: Any, n_nodes: Any) -> None:
     given = {"bandwidth": bandwidth, "n_earlier_actions": n_earlier_actions, "n_nodes": n_nodes}
     for name, value in given.items():
         if value is None:
@@ -490,6 +487,10 @@ def _check_numbers(
         name = "bandwidth" if bandwidth == 0 else "n_nodes"
         raise InputError(name, f"{given[name]!r} is out of range", "Give a larger number, or leave it out")
     if n_earlier_actions is not None and n_earlier_actions > _MOST_EARLIER:
-        raise InputError("n_earlier_actions", f"{n_earlier_actions}", f"Give {_MOST_EARLIER} at most")
+        problem = f"{n_earlier_actions} are more than the model can tell apart"
+        raise InputError("n_earlier_actions", problem, f"Give {_MOST_EARLIER} at most")
+
+
+def _check_enough(dataset: TransitionDataset, coordinates: Coordinates) -> None:
     if len(dataset) < _LEAST_ROWS * (1 + coordinates.dim + dataset.action_dim):
         raise InputError("dataset", f"{len(dataset)} transitions are too few for an affine model", "Record more")

@@ -1,7 +1,7 @@
 """
 The data compiled into affine maps at nodes: states that need not be samples, each with what the data say around it.
 
-Between nodes the maps are blended by the interpolation's weights. All that depends on the number of samples happens once, here.
+Between nodes the maps are blended by the interpolation's weights. What depends on the number of samples happens once, here.
 """
 
 from collections.abc import Callable

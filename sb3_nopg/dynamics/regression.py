@@ -7,7 +7,7 @@ At a state x, samples are weighted by a kernel on **states only**, K((x_j − x)
     f̂(y, u) = value(x) + state_slope(x) (y − x) + action_slope(x) u
 
 Because the weights do not see the action, all three are functions of the state alone, computed once for each. What a
-neighbourhood cannot tell (a direction in which nothing varies there) is taken from one regression over all of the data, towards
+neighbourhood cannot tell (a direction in which nothing varies there) is taken from one regression over all data, towards
 which the ridge shrinks: on a single demonstrated curve, actions follow from states, and only the whole tells what they do.
 """
 

@@ -165,11 +165,15 @@ def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: 
     of_a[..., :d, :] = steps.action[:, :, :d] * kept
     if n_past:
         # The next step remembers this action first, and of those that this step remembers all but the last.
-        of_y[..., d + n_actions :, d : d + n_past - n_actions] = th.eye(n_past - n_actions, dtype=of_y.dtype, device=of_y.device)
+        of_y[..., d + n_actions :, d : d + n_past - n_actions] = th.eye(
+            n_past - n_actions, dtype=of_y.dtype, device=of_y.device
+        )
         of_a[..., d : d + n_actions, :] = th.eye(n_actions, dtype=of_y.dtype, device=of_y.device)
     of_a = of_a * asked_for[..., None, :]
     # A moved state moves the action too: K = ∂a/∂y, and the closed loop Y + U K.
-    answer = th.cat([_in_coordinates(model, trajectories, policy_slopes), of_a.new_zeros(n_steps, m, n_actions, n_past)], dim=-1)
+    answer = th.cat(
+        [_in_coordinates(model, trajectories, policy_slopes), of_a.new_zeros(n_steps, m, n_actions, n_past)], dim=-1
+    )
     closed = of_y + of_a @ answer
     # What Ĵ gains directly, by y and by y'.
     gained = th.cat([of_state, of_earlier], dim=-1) + ((of_action * asked_for)[..., None, :] @ answer)[..., 0, :]
@@ -191,7 +195,7 @@ def _in_coordinates(model: DynamicsModel, trajectories: Trajectories, policy_slo
 
 
 def rest_actions(model: DynamicsModel, n: int) -> th.Tensor:
-    """Before a system moves, nobody acts: zero, or what is next to it, for each earlier action that counts, (n, d_a · n_earlier)."""
+    """Before a system moves, nobody acts: zero, or what is next to it, for each earlier action, (n, d_a · n_earlier)."""
     zero = model.clip(th.zeros_like(model.action_range[0])[None])
     return zero.repeat(n, model.features.n_earlier)
 

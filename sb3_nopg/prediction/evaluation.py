@@ -1,4 +1,4 @@
-"""What a policy is worth by a model of the system: it is followed from where it is asked about, until hardly anything counts."""
+"""What a policy is worth by a model of the system: it is followed from where it is asked about, until little counts."""
 
 import numpy as np
 import torch as th

@@ -2,8 +2,8 @@
 Which of several policies is best, by the data alone: each is followed through models of the system, every one fitted to
 another half of the episodes, from the same starts and with the same noise.
 
-What one model finds stable by a hair, another does not: where the models disagree about two policies, the data cannot tell them
-apart, and the judge says so.
+What one model finds stable by a hair, another does not: where the models disagree about two policies, the data cannot tell
+them apart, and the judge says so.
 """
 
 import math

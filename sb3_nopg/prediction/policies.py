@@ -68,7 +68,7 @@ def data_learned_from(policy: Any) -> str | None:
     :return: fingerprint of the data that it was trained on, where it says so
     """
     if isinstance(policy, str | os.PathLike) and str(policy).endswith(".zip"):
-        saved, _, _ = load_from_zip_file(policy, load_data=True, device="cpu")
+        saved, _, _ = load_from_zip_file(str(policy), load_data=True, device="cpu")
         return (saved or {}).get("learned_from")
     return getattr(policy, "learned_from", None)
 
@@ -96,7 +96,7 @@ def _load_zip(path: pathlib.Path) -> BaseAlgorithm:
 
 def _onnx_actor(path: pathlib.Path) -> Actor:
     try:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
         raise InputError("policies", f"{path} needs onnxruntime", "pip install sb3-nopg[robot]") from error
     try:

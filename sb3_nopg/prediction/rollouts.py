@@ -131,10 +131,8 @@ class _Run:
         if noise is not None:
             moved = moved + noise[going]
         moved = model.bounds.hold(moved)
-        if model.reward is None:
-            rewards = change[:, d].clamp(*model.reward_range)
-        else:
-            rewards = model.reward(states, applied, moved)
+        local = model.reward is None
+        rewards = change[:, d].clamp(*model.reward_range) if local else model.reward(states, applied, moved)  # type: ignore[misc]
         ended, left = model.bounds.fate(moved)
         self._write(moved, applied, rewards)
         self.states[going] = moved

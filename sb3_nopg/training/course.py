@@ -1,9 +1,9 @@
 """
-The course of a training on a model: several candidates, each from another start, and a judge that has not seen what they learned
-from.
+The course of a training on a model: several candidates, each from another start, and a judge that has not seen what they
+learned from.
 
 Different starts win on different tasks: doing nothing, what value iteration on the nodes would do, what least squares with a
-Riccati equation would do, and what the data's own actions show, where these follow from the states. So each is trained on a model of one half of the episodes, and followed through a model of the other
+Riccati equation would do. So each is trained on a model of one half of the episodes, and followed through a model of the other
 half. The way that does best there is then trained on all of the data. Nothing that was trained on an episode is judged by it,
 until the end: then what all of the data have made is held against what half of them had.
 """
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_nopg.action_lag import actions_follow_from_states
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.keeping import load_parameters, parameters_of
@@ -29,7 +28,7 @@ from sb3_nopg.training.imitation import imitate
 from sb3_nopg.training.objective import nodes_gradient, trajectory_gradient
 
 _logger = logging.getLogger(__name__)
-VALUE_ITERATION, OWN, RICCATI, DEMONSTRATION = "value_iteration", "own", "riccati", "demonstration"
+VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
 # Trajectories of an update, and where the model is not one affine map, in four coordinates or more.
 _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 192
 # Share of a stage's updates that are made on the nodes, where it starts from value iteration.
@@ -40,8 +39,6 @@ _ON_HALVES = 0.5
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward.
 _CHANGE_COST = 0.1
-# Share of the actions' variance that states must explain for them to show a policy. Held actions leave traces in speeds too.
-_SHOWN = 0.7
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate.
 _TELLING = 0.1
 # States that a linear controller is taught at.
@@ -53,7 +50,7 @@ class Candidate:
     """
     A policy that was trained, and what the judge says of it.
 
-    :param recipe: where it started: ``"value_iteration"``, ``"own"``, ``"riccati"`` or ``"demonstration"``
+    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
     :param score: predicted rewards along a trajectory, by models of episodes that it was not trained on, or of halves for
         one that was trained on all
@@ -132,8 +129,7 @@ def recipes_for(estimator: ModelEstimator) -> tuple[str, ...]:
     """
     # A pole that goes around is no linear system.
     linear = () if bool(estimator.dynamics.coordinates.bent.any()) else (RICCATI,)
-    shown = (DEMONSTRATION,) if actions_follow_from_states(estimator.dataset, _SHOWN) else ()
-    return (VALUE_ITERATION, OWN, *linear, *shown)
+    return (VALUE_ITERATION, OWN, *linear)
 
 
 class Course:
@@ -236,7 +232,7 @@ class Course:
             self._n_trajectories(estimator.dynamics),
             estimator.n_steps(self.settings.horizon),
             self.policy.action_space.shape[0] if self.policy.is_stochastic else None,
-            node_values=stage.node_values,
+            node_values=self._end_values(stage, estimator),
             change_cost=_CHANGE_COST * estimator.reward_size,
         )
         trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle)
@@ -245,6 +241,14 @@ class Course:
             "train/estimated_return": float(from_starts.mean()),
             "train/survival": float(trajectories.survival[-1].mean()),
         }
+
+    def _end_values(self, stage: Stage, estimator: ModelEstimator) -> th.Tensor | None:
+        """V at the nodes that trajectories end with; none for an infinite horizon, or where none is as it comes."""
+        if self.settings.horizon == float("inf"):
+            return None
+        if self.settings.horizon == "auto" or stage.node_values is not None:
+            return stage.node_values
+        return estimator.greedy.values
 
     def _n_trajectories(self, dynamics: DynamicsModel) -> int:
         return _N_TRAJECTORIES if dynamics.nodes.single or dynamics.coordinates.dim < 4 else _N_IN_MANY_DIMENSIONS
@@ -265,7 +269,10 @@ class Course:
         self.stage = stage = self._planned.pop(0)
         stage.began = time.perf_counter()
         self._warm_start = WarmStart()
+        # σ follows the schedule of the whole training, whichever candidate it is at.
+        std_scale = float(self.policy.std_scale)
         load_parameters(self.policy, self.untrained)
+        self.policy.set_std_scale(std_scale)
         estimator = self._estimator(stage)
         if stage.recipe == VALUE_ITERATION:
             choice = estimator.greedy
@@ -273,14 +280,6 @@ class Course:
             stage.node_values = choice.values
         elif stage.recipe == RICCATI:
             self._teach_linear_controller(estimator)
-        elif stage.recipe == DEMONSTRATION:
-            actions = th.from_numpy(np.array(estimator.dataset.actions, dtype=np.float64)).to(estimator.states)
-            imitate(self.policy, estimator.dynamics.coordinates.decode(estimator.states), actions)
-            # Whoever was shown one way to a goal should know that the goal is worth the way.
-            stage.node_values = estimator.greedy.values
-        elif stage.recipe == OWN and self.settings.horizon not in ("auto", float("inf"), 0):
-            # A finite horizon asks what follows it.
-            stage.node_values = estimator.greedy.values
         if stage.recipe != OWN:
             self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began)))
         _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)

@@ -1,4 +1,4 @@
-"""All that follows from data and settings, and nothing of a policy: a model of the system, its nodes, where the task starts."""
+"""All that follows from data and settings, and nothing of a policy: a model of the system, and where the task starts."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

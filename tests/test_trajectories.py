@@ -1,0 +1,288 @@
+"""Trajectories through the model, and the reverse sweep along them, against autograd and against differences."""
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+
+from sb3_nopg import DynamicsModel
+from sb3_nopg.dynamics.trajectories import Trajectories, draw_noise, follow, rest_actions, sweep_back
+from sb3_nopg.errors import SolverError
+from sb3_nopg.policies import DeterministicLinearPolicy, DeterministicMlpPolicy, GaussianLinearPolicy, GaussianMlpPolicy
+from sb3_nopg.training.objective import Bundle, trajectory_gradient
+from systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, truth, two_forces
+
+GAMMA, N_STEPS, N_NODES = 0.97, 12, 80
+
+
+def off_the_rail(state: np.ndarray) -> bool:
+    return abs(state[0]) > 1.0
+
+
+@functools.cache
+def model_of(name: str) -> DynamicsModel:
+    data = record(cart, start=(0.8, 0.8))
+    if name == "angle, local reward":
+        data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
+        return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7)
+    if name == "ends, quadratic reward":
+        return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES)
+    if name == "two actions and their products":
+        return DynamicsModel.fit(record(two_forces, d_a=2), n_nodes=N_NODES)
+    if name == "one map":
+        return DynamicsModel.fit(record(linear, linear_reward), n_nodes=N_NODES)
+    if name == "one earlier action, one map":
+        return DynamicsModel.fit(record(linear, linear_reward, delay=1), n_nodes=N_NODES)
+    if name == "two earlier actions of two":
+        return DynamicsModel.fit(record(two_forces, d_a=2, delay=2, length=20), n_nodes=N_NODES, n_earlier_actions=2)
+    if name == "earlier action, angle":
+        data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle, delay=1)
+        return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7, n_earlier_actions=1)
+    if name == "limits":
+        return DynamicsModel.fit(data, n_nodes=N_NODES, limits={0: (-0.6, 0.6), 1: (None, 0.9)})
+    assert name == "given reward"
+    return DynamicsModel.fit(data, n_nodes=N_NODES, reward="cos(2 * s2[0]) - 0.1 * a**2 + 0.2 * s[1] * s2[1]")
+
+
+TRACEABLE = [
+    "angle, local reward",
+    "ends, quadratic reward",
+    "two actions and their products",
+    "one map",
+    "one earlier action, one map",
+    "two earlier actions of two",
+    "earlier action, angle",
+    "limits",
+]
+
+
+def test_the_models_are_what_their_names_say():
+    assert model_of("angle, local reward").reward is None
+    assert not model_of("angle, local reward").nodes.single
+    assert model_of("ends, quadratic reward").bounds.has_ends
+    assert model_of("two actions and their products").choices.products
+    assert model_of("one map").nodes.single
+    assert model_of("one earlier action, one map").choices.n_earlier_actions == 1
+    assert model_of("two earlier actions of two").features.size >= 6
+    assert model_of("earlier action, angle").choices.n_earlier_actions == 1
+    assert model_of("earlier action, angle").coordinates.round.any()
+    assert len(model_of("limits").bounds.limit_columns) == 2
+
+
+def policy_for(model: DynamicsModel, stochastic: bool = False, size: float = 3.0):
+    """A network that moves actions beyond their range now and then."""
+    th.manual_seed(0)
+    kind = GaussianMlpPolicy if stochastic else DeterministicMlpPolicy
+    # A wider space than the model's actions, so that some are cut off.
+    observation_space = spaces.Box(-9, 9, (len(model.coordinates.fixed),))
+    action_space = spaces.Box(-1.5, 1.5, (len(model.action_range[0]),))
+    policy = kind(observation_space, action_space, lambda _: 1e-3, net_arch=[10], activation_fn=th.nn.Tanh).double()
+    with th.no_grad():
+        policy.network[-1].weight.mul_(size)
+    return policy
+
+
+def bundle_for(
+    model: DynamicsModel, stochastic: bool = False, ends_with_values: bool = True, change_cost: float = 0.3
+) -> Bundle:
+    generator = th.Generator().manual_seed(1)
+    m = 10
+    starts = model.nodes.states[th.randperm(len(model.nodes), generator=generator)[:m]] * 0.9
+    noise = 0.02 * th.randn(N_STEPS, m, model.coordinates.dim, generator=generator, dtype=th.float64)
+    drawn = th.randn(N_STEPS, m, len(model.action_range[0]), generator=generator, dtype=th.float64)
+    values = th.randn(len(model.nodes), generator=generator, dtype=th.float64)
+    return Bundle(
+        starts,
+        N_STEPS,
+        GAMMA,
+        noise,
+        drawn if stochastic else None,
+        values if ends_with_values else None,
+        change_cost,
+    )
+
+
+def traced_returns(model: DynamicsModel, policy, bundle: Bundle) -> Trajectories:
+    """The same trajectories with autograd looking on."""
+
+    def act(observations, t):
+        drawn = None if bundle.action_noise is None else bundle.action_noise[t][:, None]
+        return policy.sample_actions(observations, drawn)[:, 0]
+
+    return follow(
+        model, act, bundle.starts, bundle.n_steps, bundle.gamma, bundle.noise, bundle.node_values, bundle.change_cost
+    )
+
+
+def check_against_autograd(model, policy, bundle, tolerance=1e-8):
+    trajectories = trajectory_gradient(model, policy, bundle)
+    traced = traced_returns(model, policy, bundle).returns
+    th.testing.assert_close(trajectories.returns, traced.detach(), rtol=1e-12, atol=1e-12)
+    expected = th.autograd.grad(traced.mean(), list(policy.parameters()), allow_unused=True)
+    found = th.cat([-parameter.grad.reshape(-1) for parameter in policy.parameters()])
+    wanted = th.cat([part.reshape(-1) for part in expected])
+    assert float(wanted.norm()) > 1e-3
+    assert float((found - wanted).norm() / wanted.norm()) <= tolerance
+    return trajectories
+
+
+@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
+@pytest.mark.parametrize("name", TRACEABLE)
+def test_the_gradient_is_autograd_s(name, stochastic):
+    model = model_of(name)
+    trajectories = check_against_autograd(model, policy_for(model, stochastic), bundle_for(model, stochastic))
+    # Both kinds of actions were there: as asked for, and cut off.
+    assert 0.02 < float(trajectories.asked_for.double().mean()) < 1.0
+
+
+@pytest.mark.parametrize("change_cost", [0.0, 1.0])
+@pytest.mark.parametrize("ends_with_values", [False, True])
+@pytest.mark.parametrize("name", ["angle, local reward", "one earlier action, one map"])
+def test_whatever_follows_the_last_step_and_whatever_changes_cost(name, ends_with_values, change_cost):
+    model = model_of(name)
+    check_against_autograd(model, policy_for(model), bundle_for(model, False, ends_with_values, change_cost))
+
+
+def test_trajectories_that_leave_all_bounds():
+    """Held at the edge, where nothing more can be lost: no derivative goes through there."""
+    model = model_of("ends, quadratic reward")
+    bundle = bundle_for(model)
+    bundle = replace(bundle, starts=0.9 * model.bounds.high.expand(10, -1), noise=0.03 + bundle.noise)
+    trajectories = check_against_autograd(model, policy_for(model, size=0.3), bundle)
+    assert not bool(trajectories.kept.all())
+    assert float(trajectories.survival[-1].max()) < 0.5
+
+
+def test_one_step():
+    model = model_of("limits")
+    bundle = bundle_for(model)
+    check_against_autograd(model, policy_for(model), replace(bundle, n_steps=1, noise=bundle.noise[:1]))
+
+
+def test_the_sweep_takes_any_slopes_of_a_policy():
+    """∂Ĵ/∂a itself, with a policy of two actions whose slopes are known."""
+    model = model_of("two earlier actions of two")
+    bundle = bundle_for(model)
+    gain = 0.4 * th.randn(2, 2, generator=th.Generator().manual_seed(0), dtype=th.float64)
+    pushes = th.zeros(N_STEPS, 10, 2, dtype=th.float64, requires_grad=True)
+
+    def act(observations, t):
+        return observations @ gain.T + pushes[t]
+
+    traced = follow(model, act, bundle.starts, N_STEPS, GAMMA, bundle.noise, bundle.node_values, 0.3)
+    (expected,) = th.autograd.grad(traced.returns.sum(), pushes)
+    with th.no_grad():
+        trajectories = follow(model, act, bundle.starts, N_STEPS, GAMMA, bundle.noise, bundle.node_values, 0.3)
+        found = sweep_back(model, trajectories, gain.expand(N_STEPS, 10, 2, 2), GAMMA)
+    assert float((found - expected).norm() / expected.norm()) <= 1e-8
+
+
+@pytest.mark.parametrize("name", ["given reward", "angle, local reward"])
+def test_the_gradient_is_the_slope_of_the_return(name):
+    """By central differences in the policy's parameters: a formula may be anything, autograd cannot look into it."""
+    model = model_of(name)
+    policy, bundle = policy_for(model, size=1.0), bundle_for(model)
+    trajectory_gradient(model, policy, bundle)
+    parameters = list(policy.parameters())
+    found = th.cat([-parameter.grad.reshape(-1) for parameter in parameters])
+    start = th.nn.utils.parameters_to_vector(parameters).detach().clone()
+    generator = th.Generator().manual_seed(0)
+    for _ in range(4):
+        direction = th.randn(len(start), generator=generator, dtype=th.float64)
+        step, sides = 1e-5, []
+        for sign in (1.0, -1.0):
+            th.nn.utils.vector_to_parameters(start + sign * step * direction, parameters)
+            with th.no_grad():
+                sides.append(float(traced_returns(model, policy, bundle).returns.mean()))
+        th.nn.utils.vector_to_parameters(start, parameters)
+        expected = (sides[0] - sides[1]) / (2.0 * step)
+        assert float(found @ direction) == pytest.approx(expected, rel=2e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
+def test_a_network_in_float32_gets_nearly_the_same(stochastic):
+    model = model_of("angle, local reward")
+    bundle, found = bundle_for(model, stochastic), []
+    for kind in (th.float64, th.float32):
+        policy = policy_for(model, stochastic).to(kind)
+        trajectory_gradient(model, policy, bundle)
+        found.append(th.cat([parameter.grad.reshape(-1).double() for parameter in policy.parameters()]))
+    assert float((found[0] - found[1]).norm() / found[0].norm()) < 1e-3
+
+
+@pytest.mark.parametrize("kind", [DeterministicLinearPolicy, GaussianLinearPolicy])
+def test_linear_policies_too(kind):
+    model = model_of("one map")
+    policy = kind(spaces.Box(-9, 9, (2,)), spaces.Box(-1, 1, (1,)), lambda _: 1e-3, initial_gain=[[-0.4, -0.3]]).double()
+    check_against_autograd(model, policy, bundle_for(model, policy.is_stochastic))
+
+
+def test_the_return_is_what_its_parts_say():
+    """Ĵ = Σ γᵗ S_t (r_t − c_t + γ e_t w) + γᴴ S_H V̂, term by term."""
+    model = model_of("ends, quadratic reward")
+    bundle = bundle_for(model)
+    with th.no_grad():
+        found = traced_returns(model, policy_for(model), bundle)
+    unknown, goes_on = (part.view(N_STEPS, -1) for part in (found.crossing.unknown, found.crossing.goes_on))
+    for i in range(len(bundle.starts)):
+        total, going = 0.0, 1.0
+        for t in range(N_STEPS):
+            change = 0.0 if t == 0 else float(found.applied[t, i, 0] - found.applied[t - 1, i, 0]) / 2.0
+            earned = float(found.rewards[t, i]) - 0.3 * change**2
+            total += GAMMA**t * going * (earned + GAMMA * float(unknown[t, i]) * model.worst_value(GAMMA))
+            going *= float(goes_on[t, i])
+        at_the_end = float(found.end_value.weights.mean(bundle.node_values)[i])
+        assert float(found.returns[i]) == pytest.approx(total + GAMMA**N_STEPS * going * at_the_end, rel=1e-10)
+        assert float(found.survival[-1, i]) == pytest.approx(going, rel=1e-10)
+
+
+def test_trajectories_are_the_system_s_own():
+    model = DynamicsModel.fit(record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle), n_nodes=1500)
+
+    def brake(states):
+        return -2.0 * np.sin(states[:, :1]) - states[:, 1:]
+
+    def act(observations, t):
+        return (-2.0 * observations[:, 1] - observations[:, 2])[:, None]
+
+    start = np.array([[0.3, 0.0], [3.0, 0.5], [-3.0, -1.0]])
+    with th.no_grad():
+        found = follow(model, act, model.coordinates.encode(th.tensor(on_circle(start))), 30, GAMMA)
+    expected = np.stack([on_circle(states) for states in truth(pendulum, brake, start, 30)])
+    np.testing.assert_allclose(model.coordinates.decode(found.states).numpy(), expected, atol=0.02)
+
+
+def test_earlier_actions_are_remembered_the_last_one_first():
+    model = model_of("two earlier actions of two")
+    with th.no_grad():
+        found = follow(model, lambda o, t: th.full((len(o), 2), 0.1 * (t + 1)), model.nodes.states[:3], 5, GAMMA)
+    th.testing.assert_close(found.earlier[0], th.zeros(3, 4, dtype=th.float64))
+    th.testing.assert_close(found.earlier[1], th.tensor([0.1, 0.1, 0.0, 0.0]).double().expand(3, -1), atol=1e-6, rtol=0)
+    th.testing.assert_close(found.earlier[4], th.tensor([0.4, 0.4, 0.3, 0.3]).double().expand(3, -1), atol=1e-6, rtol=0)
+
+
+def test_before_a_system_moves_nobody_acts():
+    model = model_of("two earlier actions of two")
+    th.testing.assert_close(rest_actions(model, 3), th.zeros(3, 4, dtype=th.float64))
+
+
+def test_noise_is_what_predictions_missed():
+    data = record(linear, linear_reward, noise=0.05, n_episodes=20)
+    model = DynamicsModel.fit(data, n_nodes=50)
+    drawn = draw_noise(model, 30, 40, th.Generator().manual_seed(0))
+    assert drawn.shape == (30, 40, 2)
+    th.testing.assert_close(drawn.flatten(0, 1).std(dim=0), th.full((2,), 0.05).double(), rtol=0.2, atol=0)
+    again = draw_noise(model, 30, 40, th.Generator().manual_seed(0))
+    th.testing.assert_close(drawn, again, rtol=0, atol=0)
+
+
+def test_a_policy_that_blew_up_is_told():
+    model = model_of("one map")
+    policy = policy_for(model)
+    with th.no_grad():
+        policy.network[0].weight.fill_(th.nan)
+    with pytest.raises(SolverError, match="learning_rate"):
+        trajectory_gradient(model, policy, bundle_for(model, ends_with_values=False))
