@@ -191,13 +191,17 @@ class Course:
         for group in self.policy.optimizer.param_groups:
             group["lr"] = learning_rate * careful * decay
         self.policy.optimizer.zero_grad()
-        record = self._on_nodes(stage, estimator) if self._is_on_nodes(stage) else self._on_trajectories(stage, estimator)
-        record["train/gradient_norm"] = self._clip(estimator, clipped=not self._is_on_nodes(stage))
+        on_nodes = self._is_on_nodes(stage)
+        record = self._on_nodes(stage, estimator) if on_nodes else self._on_trajectories(stage, estimator)
+        record["train/gradient_norm"] = self._clip(estimator, clipped=not on_nodes)
         if np.isfinite(record["train/gradient_norm"]):
             self.policy.optimizer.step()
         record["train/candidate"] = f"{stage.recipe} ({stage.trained_on})"
         stage.done += 1
         self._n_made += 1
+        if on_nodes and not self._is_on_nodes(stage):
+            # Gradients along trajectories have another size: what Adam remembers of the nodes' would hold them back.
+            self.policy.optimizer.state.clear()
         if stage.done >= stage.n_updates:
             self._end_stage()
         return record
