@@ -73,12 +73,17 @@ def _check_transitions(settings: Any) -> None:
 def restored_model_settings(saved: dict[str, Any] | None) -> dict[str, Any] | None:
     """
     :param saved: settings of the model, perhaps from a file: JSON has only text for keys
-    :return: the same with numbers for columns
+    :return: the same with numbers for columns, and pairs as pairs
     """
-    if saved is None or not isinstance(saved.get("limits"), dict):
-        return saved
-    limits = {int(column) if str(column).isdecimal() else column: ends for column, ends in saved["limits"].items()}
-    return {**saved, "limits": {column: tuple(ends) if isinstance(ends, list) else ends for column, ends in limits.items()}}
+    restored = saved if saved is None else dict(saved)
+    if restored is not None and isinstance(restored.get("angles"), list):
+        restored["angles"] = [tuple(pair) if isinstance(pair, list) else pair for pair in restored["angles"]]
+    if restored is not None and isinstance(restored.get("limits"), dict):
+        restored["limits"] = {
+            int(column) if str(column).isdecimal() else column: tuple(ends) if isinstance(ends, list) else ends
+            for column, ends in restored["limits"].items()
+        }
+    return restored
 
 
 def _check_keeping(settings: Any) -> None:
