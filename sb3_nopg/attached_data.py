@@ -118,6 +118,7 @@ class LearnsFromData(ResumableAlgorithm):
         self.dataset, self.bandwidths, self.replay_buffer = dataset, bandwidths, replay_buffer
         self._training_data, self.held_out_data = training_data, held_out_data
         self._problem, self._held_out_problem, self._start_states = None, None, None
+        self._course_before, self._best_before = None, None
         self._estimator, self._course, self._held_out_evaluation, self._warm_start = None, None, None, WarmStart()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)

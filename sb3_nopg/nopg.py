@@ -79,7 +79,7 @@ class NOPG(PolicyQueries, TrainingLoop):
     Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020).
 
     Kernel regression on the data gives the policy's value in closed form, and with it the full policy gradient. By default the
-    regression is of the system itself, and several candidates compete, judged by episodes that they were not trained on. The
+    regression is of the system itself, and several candidates compete, compared on episodes that they were not trained on. The
     settings of bandwidths, weights and neighbours belong to the paper's estimator, ``transitions="samples"``. Nothing is ever
     tried out: ``learn`` neither steps nor resets an environment, except to draw start states where neither
     ``initial_states`` nor the data tell them.
@@ -335,6 +335,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         # Start states may have come from the environment before.
         self._problem, self._held_out_problem, self._start_states = None, None, None
         self._estimator, self._course, self._held_out_evaluation = None, None, None
+        self._course_before, self._best_before = None, None
 
     def set_parameters(
         self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
@@ -375,11 +376,10 @@ class NOPG(PolicyQueries, TrainingLoop):
             self._n_updates += 1
 
     def _follow_course(self, n_updates: int) -> None:
-        if self._course is not None and self._course.is_over:
-            self._course = None
-        course = self.course(n_updates)
-        for _ in range(n_updates):
-            began = time.perf_counter()
+        for number in range(n_updates):
+            if self._course is not None and self._course.is_over:
+                self._course = None
+            course, began = self.course(n_updates - number), time.perf_counter()
             with threads_for(len(self.estimator.dynamics.nodes)):
                 told = course.update(self.lr_schedule(self._current_progress_remaining))
             self._n_updates += 1

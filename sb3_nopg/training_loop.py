@@ -115,6 +115,8 @@ class TrainingLoop(LearnsFromData):
         best.restore(self.policy)
         if self._course is not None:
             self._finish_course(self._course, best_is_kept=self.keep == "best_heldout")
+            if log_interval and self.candidates:
+                self.logger.dump(step=self.num_timesteps)
         else:
             # The last update may have been the one too many.
             self._policy_actions(self.prepared_problem())

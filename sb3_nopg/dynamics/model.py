@@ -204,6 +204,12 @@ class DynamicsModel:
         if choices.n_earlier_actions:
             data = data.at_rest(features)
         rows = data.rows(choices.n_earlier_actions)
+        if len(rows) < _LEAST_ROWS * (1 + coordinates.dim + features.size):
+            raise InputError(
+                "dataset",
+                f"{len(rows)} transitions know the {choices.n_earlier_actions} action(s) before them, too few for a model",
+                "Give longer episodes, or more of them",
+            )
         bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
@@ -263,8 +269,13 @@ class DynamicsModel:
 
     @property
     def worst_reward(self) -> float:
-        """The least that a step has earned, and never more than nothing."""
-        return min(0.0, *self._worst_rewards)
+        """The least that a step which goes on has earned, and never more than nothing."""
+        return min(0.0, self._worst_rewards[1])
+
+    @property
+    def worst_end(self) -> float:
+        """The least that an end of the task has earned, once, and never more than nothing."""
+        return min(0.0, self._worst_rewards[0])
 
     def clip(self, actions: th.Tensor) -> th.Tensor:
         """What is applied of the actions that a policy asks for, (…, d_a)."""

@@ -63,7 +63,8 @@ class Judgement:
     :param ranking: all of them
     :param n_steps: that trajectories were followed at most
     :param n_trajectories: of each policy
-    :param margin: by how much the first is predicted to beat the second; None for one policy
+    :param margin: by how much the first is predicted to beat the second; None for one policy. Negative where the first was
+        chosen for another reason
     :param told_apart: whether that is more than models and starts disagree about; None for one policy
     :param flights: short flights of each of the two that would decide it; None where nothing is to be decided
     :param unexplained: share of the changes' variance that the models leave unexplained where they have not seen them
@@ -82,6 +83,9 @@ class Judgement:
     def text(self) -> str:
         """What it comes to, in a sentence or two."""
         first = self.ranking[0]
+        if self.margin is not None and self.margin < 0:
+            better = f"{self.ranking[1].name}, judged better by {-self.margin:.3g}"
+            return f"{first.name} is kept; {better}, has seen less of the data."
         if len(self.ranking) == 1:
             return f"{first.name} is predicted to earn {first.score:.4g} ({first.low:.4g} to {first.high:.4g})."
         second = self.ranking[1]
@@ -144,9 +148,10 @@ class Judge:
         :param notes: to put into the judgement
         """
         quantile = float(norm.ppf(0.5 + level / 2.0))
-        unknown = self.models[0].worst_reward
+        # The same for all models, however little of the worst one of them has seen.
+        worst = min(model.worst_reward for model in self.models), min(model.worst_end for model in self.models)
         # Of each policy, by each model, from each start: (p, k, m)
-        earned = np.array([[rollouts.total_rewards(unknown) for rollouts in of_policy] for of_policy in followed])
+        earned = np.array([[rollouts.total_rewards(*worst) for rollouts in of_policy] for of_policy in followed])
         scores = earned.mean(axis=(1, 2))
         order = np.argsort(-scores, kind="stable")
         low, high = (end.cpu().numpy() for end in self.models[0].action_range)

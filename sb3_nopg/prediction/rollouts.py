@@ -60,15 +60,17 @@ class Rollouts:
             self.left_by[chosen],
         )
 
-    def total_rewards(self, unknown_reward: float) -> np.ndarray:
+    def total_rewards(self, unknown_reward: float, worst_end: float = 0.0) -> np.ndarray:
         """
         Undiscounted, over all T steps; an end of the task earns nothing more.
 
         :param unknown_reward: of each step after a trajectory has left the recorded range
+        :param worst_end: that may have come to it there instead, once
         :return: (m,)
         """
-        missing = np.where(self.left_by >= 0, len(self.rewards) - self.n_steps, 0)
-        return np.nansum(self.rewards, axis=0) + missing * unknown_reward
+        left = self.left_by >= 0
+        unknown = np.minimum((len(self.rewards) - self.n_steps) * unknown_reward, worst_end)
+        return np.nansum(self.rewards, axis=0) + np.where(left, unknown, 0.0)
 
 
 def together(parts: Sequence[Rollouts]) -> Rollouts:

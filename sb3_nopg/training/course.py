@@ -52,8 +52,8 @@ class Candidate:
 
     :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
-    :param score: predicted rewards along a trajectory, by models of episodes that it was not trained on, or of halves for
-        one that was trained on all
+    :param score: predicted rewards along a trajectory, by models of both halves of the episodes; which way is trained on all
+        of the data was chosen before, by the half that candidates were not trained on
     :param lasting: share of its trajectories that neither end nor leave the data
     :param n_updates: that it was trained for
     :param seconds: that it took
@@ -138,7 +138,7 @@ class Course:
     :param settings: of the course
     :param whole: estimator on all of the data
     :param half: estimator on one half of the episodes, and a model of the other; None where there are too few for that
-    :param on_stage: told when a candidate begins
+    :param n_steps_judged: that policies are followed by the judge
     """
 
     def __init__(
@@ -196,6 +196,10 @@ class Course:
         record["train/gradient_norm"] = self._clip(estimator, clipped=not on_nodes)
         if np.isfinite(record["train/gradient_norm"]):
             self.policy.optimizer.step()
+        else:
+            _logger.warning(
+                "The gradient is not finite: update %d is left out. Try a smaller learning_rate.", self._n_made + 1
+            )
         record["train/candidate"] = f"{stage.recipe} ({stage.trained_on})"
         stage.done += 1
         self._n_made += 1
@@ -364,7 +368,19 @@ class Course:
             return not (one.trained_on == "all" and scores[_name(one)] >= enough)
 
         order.sort(key=comes_later)
+        self.judgement = self._with_chosen_first(self.judgement, _name(self.trained[order[0]]))
         return order
+
+    @staticmethod
+    def _with_chosen_first(judgement: Judgement, chosen: str) -> Judgement:
+        """The margin is that of the policy that is kept, also where it is not the one that is judged best."""
+        first = next(judged for judged in judgement.ranking if judged.name == chosen)
+        if judgement.ranking[0] is first:
+            return judgement
+        others = tuple(judged for judged in judgement.ranking if judged is not first)
+        return replace(
+            judgement, ranking=(first, *others), margin=first.score - others[0].score, told_apart=False, flights=None
+        )
 
     def _judged(self, models: Sequence[DynamicsModel], trained: list[Trained]) -> Judgement:
         judge = Judge(
