@@ -84,6 +84,7 @@ class LearnsFromData(ResumableAlgorithm):
 
         def _policy_actions(self, problem: BellmanProblem) -> th.Tensor: ...
         def return_on(self, problem: BellmanProblem) -> float: ...
+        def new_policy(self) -> NOPGPolicy: ...
         def evaluation(self, dataset: TransitionDataset | None = None) -> PolicyEvaluation: ...
 
     def set_dataset(self, dataset: TransitionDataset) -> None:
@@ -213,7 +214,7 @@ class LearnsFromData(ResumableAlgorithm):
             recipes if before is None else tuple(before["recipes"]),
         )
         half = self._halves(whole) if len(settings.recipes) > 1 else None
-        course = Course(self.policy, settings, whole, half, steps_ahead(self.gamma))
+        course = Course(self.policy, settings, whole, half, steps_ahead(self.gamma), self.new_policy)
         if before is not None:
             course.restore(_stretched(before, n_updates))
             self._course_before = None

@@ -287,9 +287,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         if not hasattr(self, "_noise_seed"):
             self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
             self._noise_epoch = 0
-        self.policy = self.policy_class(  # type: ignore[assignment]
-            self.observation_space, self.action_space, self.lr_schedule, **{**self._default_network(), **self.policy_kwargs}
-        )
+        self.policy = self.new_policy()
         if self.policy.is_stochastic != (self.variant == "S"):
             kind = "stochastic" if self.policy.is_stochastic else "deterministic"
             raise InputError(
@@ -301,9 +299,16 @@ class NOPG(PolicyQueries, TrainingLoop):
         if self.dataset is not None:
             self.set_dataset(self.dataset)
 
+    def new_policy(self) -> NOPGPolicy:
+        """A policy like the model's own, with parameters of its own, on the processor."""
+        arguments = {**self._default_network(), **self.policy_kwargs}
+        policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **arguments)
+        assert isinstance(policy, NOPGPolicy)
+        return policy
+
     def _default_network(self) -> dict[str, Any]:
         """The policies' default is the paper's network. One that trajectories are differentiated through is to be smooth."""
-        is_network = issubclass(self.policy_class, DeterministicMlpPolicy)
+        is_network = self.policy_class in (DeterministicMlpPolicy, GaussianMlpPolicy)
         return _SMOOTH_NETWORK if self.transitions == "model" and is_network else {}
 
     def _join_processes(self) -> None:

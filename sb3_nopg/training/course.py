@@ -139,6 +139,7 @@ class Course:
     :param whole: estimator on all of the data
     :param half: estimator on one half of the episodes, and a model of the other; None where there are too few for that
     :param n_steps_judged: that policies are followed by the judge
+    :param make_policy: makes another one like the policy, with any parameters, on the processor
     """
 
     def __init__(
@@ -148,12 +149,13 @@ class Course:
         whole: ModelEstimator,
         half: tuple[ModelEstimator, DynamicsModel] | None,
         n_steps_judged: int,
+        make_policy: Callable[[], NOPGPolicy],
     ):
         self.policy, self.settings, self.whole, self.half = policy, settings, whole, half
         self.untrained = parameters_of(policy)
         self.trained: list[Trained] = []
         self.judgement: Judgement | None = None
-        self._n_steps_judged = n_steps_judged
+        self._n_steps_judged, self._make_policy = n_steps_judged, make_policy
         self._warm_start, self._n_made = WarmStart(), 0
         self._planned = self._plan()
         self.stage: Stage | None = None
@@ -391,8 +393,8 @@ class Course:
 
     def _actor(self, parameters: dict[str, Any]) -> Actor:
         """What a policy does. Step by step a processor is the quicker one, whatever the policy is on."""
-        # A copy of the class's own making: policies that hold results of autograd cannot be copied.
-        policy = type(self.policy)(**self.policy._get_constructor_parameters())
+        # Made as the policy itself was: one that holds results of autograd cannot be copied.
+        policy = self._make_policy()
         policy.load_state_dict({name: value.cpu() for name, value in parameters["policy"].items()})
         policy.set_training_mode(False)
 
