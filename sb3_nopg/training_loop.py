@@ -116,7 +116,7 @@ class TrainingLoop(LearnsFromData):
         if self._course is not None:
             self._finish_course(self._course, best_is_kept=self.keep == "best_heldout")
             if log_interval and self.candidates:
-                self.logger.dump(step=self.num_timesteps)
+                self.dump_logs()
         else:
             # The last update may have been the one too many.
             self._policy_actions(self.prepared_problem())

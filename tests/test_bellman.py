@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
-from sb3_nopg import bellman
+from sb3_nopg.bellman import on_samples
 from sb3_nopg.bellman.on_samples import WarmStart, return_derivative
 from sb3_nopg.errors import SolverError
 from sb3_nopg.problem import BellmanProblem, prepare_problem
@@ -129,13 +129,13 @@ def test_sparsified_rows_are_the_oracles_rows_with_small_entries_gone(stochastic
 def test_a_value_beyond_its_bound_is_an_error(monkeypatch):
     problem = engine_problem(random_problem())
     actions = th.zeros(len(problem.queries), 1, 1, dtype=th.float64)
-    doubled = bellman.solve
+    doubled = on_samples.solve
 
     def solve_wrongly(*arguments, **keywords):
         solution = doubled(*arguments, **keywords)
         return dataclasses.replace(solution, value=solution.value * 1e3)
 
-    monkeypatch.setattr(bellman, "solve", solve_wrongly)
+    monkeypatch.setattr(on_samples, "solve", solve_wrongly)
     with pytest.raises(SolverError, match="R_max"):
         evaluate(problem, actions)
 

@@ -1,5 +1,7 @@
 """What a policy is worth by a model of the system: it is followed from where it is asked about, until little counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch as th
 
@@ -9,7 +11,9 @@ from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.training.objective import Bundle, follow_policy, trajectory_gradient
 
 # Trajectories that a return is the mean of, and states that are followed at one time.
-_LEAST_TRAJECTORIES, _MOST_STARTS, _CHUNK = 64, 512, 4096
+_LEAST_TRAJECTORIES, _MOST_STARTS, _CHUNK = 64, 512, 1024
+# Draws of the noise that the value of any state is the mean of.
+_N_DRAWS = 4
 
 
 class PolicyEvaluation:
@@ -34,8 +38,20 @@ class PolicyEvaluation:
         """
         dynamics = self.estimator.dynamics
         states = dynamics.coordinates.encode(th.from_numpy(np.array(observations, dtype=np.float64)).to(dynamics.noise.device))
-        chunks = [follow_policy(dynamics, self.policy, self._bundle(chunk)).returns for chunk in states.split(_CHUNK)]
+        chunks = [self._mean_return(chunk) for chunk in states.split(_CHUNK)]
         return th.cat(chunks).cpu().numpy()
+
+    def _mean_return(self, states: th.Tensor) -> th.Tensor:
+        """Of each state over a few draws of the noise, the same for all: what is asked together changes no answer, (m,)."""
+        drawn, m = self._bundle(states[:1].expand(_N_DRAWS, -1)), len(states)
+
+        def for_all(noise: th.Tensor | None) -> th.Tensor | None:
+            return None if noise is None else noise.repeat_interleave(m, dim=1)
+
+        bundle = replace(
+            drawn, starts=states.repeat(_N_DRAWS, 1), noise=for_all(drawn.noise), action_noise=for_all(drawn.action_noise)
+        )
+        return follow_policy(self.estimator.dynamics, self.policy, bundle).returns.view(_N_DRAWS, m).mean(dim=0)
 
     def gradient(self) -> np.ndarray:
         """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""
