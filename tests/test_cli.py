@@ -170,7 +170,7 @@ def test_train_shows_the_candidates_and_the_margin(data_file, tmp_path):
         assert f"{recipe} (half)" in said
     assert "% last" in said
     assert "margin" in said
-    assert re.search("predicted to beat|cannot be told apart", said.replace("│", " "))
+    assert re.search("predicted to beat|cannot be told apart|is kept", said.replace("│", " "))
 
 
 def test_the_models_settings_do_not_go_with_samples(data_file, tmp_path):

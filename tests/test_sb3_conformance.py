@@ -602,7 +602,9 @@ def test_the_log_holds_all_that_tells_how_training_goes(tmp_path: pathlib.Path):
 def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture):
     model = make(NOPGS, transitions="model", learning_rate=0.02)
     with caplog.at_level("INFO"):
-        rows = learn_with_log(model, tmp_path, 18, log_interval=1)
+        *rows, choice = learn_with_log(model, tmp_path, 18, log_interval=1)
+    assert choice["candidates/chosen"] == model.candidates[0].recipe
+    assert float(choice["candidates/score"]) == pytest.approx(model.candidates[0].score)
     assert [int(row["time/total_timesteps"]) for row in rows] == list(range(1, 19))
     named = [row["train/candidate"] for row in rows]
     assert list(dict.fromkeys(named))[:3] == ["value_iteration (half)", "own (half)", "riccati (half)"]
@@ -622,7 +624,8 @@ def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pyt
 @both
 def test_a_deterministic_policy_logs_no_standard_deviation(transitions: str, tmp_path: pathlib.Path):
     rows = learn_with_log(make(NOPGD, transitions=transitions), tmp_path, 2, log_interval=1)
-    assert len(rows) == 2
+    # On a model, the last line is about the choice.
+    assert len(rows) == 2 + (transitions == "model")
     assert "train/policy_std" not in rows[0]
 
 
