@@ -9,9 +9,11 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg import DynamicsModel
-from sb3_nopg.dynamics.trajectories import Trajectories, draw_noise, follow, rest_actions, sweep_back
+from sb3_nopg.dynamics.stepping import Stepper
+from sb3_nopg.dynamics.trajectories import Path, Trajectories, draw_noise, follow, sweep_back, weigh
 from sb3_nopg.errors import SolverError
 from sb3_nopg.policies import DeterministicLinearPolicy, DeterministicMlpPolicy, GaussianLinearPolicy, GaussianMlpPolicy
+from sb3_nopg.step_function import step_function
 from sb3_nopg.training.objective import Bundle, trajectory_gradient
 from systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, truth, two_forces
 
@@ -105,23 +107,39 @@ def bundle_for(
     )
 
 
-def traced_returns(model: DynamicsModel, policy, bundle: Bundle) -> Trajectories:
-    """The same trajectories with autograd looking on."""
+def traced(model: DynamicsModel, act, bundle: Bundle) -> Trajectories:
+    """The same trajectories with autograd looking on: the model's own maps, one step after the other, in torch."""
+    interpolation, d = model.nodes.interpolation, model.coordinates.dim
+    states = bundle.starts
+    earlier = model.clip(states.new_zeros(1, model.features.n_actions)).repeat(len(states), model.features.n_earlier)
+    visited, tape, nearest = [states], [], th.empty(0)
+    for t in range(bundle.n_steps):
+        seen = model.coordinates.decode(states)
+        nearest = interpolation.walk(states.detach(), nearest) if t else interpolation.locate(states)
+        applied = model.clip(act(seen, t))
+        change = model.nodes.evaluate(states, model.features(applied, earlier), nearest)
+        tape.append((seen, applied, earlier, nearest, change[:, d:]))
+        states = model.bounds.hold(states + change[:, :d] + bundle.noise[t])
+        visited.append(states)
+        earlier = th.cat([applied, earlier], dim=1)[:, : earlier.shape[1]]
+    observations, *others = (th.stack(column) for column in zip(*tape, strict=True))
+    path = Path(observations, th.stack(visited), *others)
+    return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)
 
+
+def traced_returns(model: DynamicsModel, policy, bundle: Bundle) -> Trajectories:
     def act(observations, t):
         drawn = None if bundle.action_noise is None else bundle.action_noise[t][:, None]
         return policy.sample_actions(observations, drawn)[:, 0]
 
-    return follow(
-        model, act, bundle.starts, bundle.n_steps, bundle.gamma, bundle.noise, bundle.node_values, bundle.change_cost
-    )
+    return traced(model, act, bundle)
 
 
 def check_against_autograd(model, policy, bundle, tolerance=1e-8):
     trajectories = trajectory_gradient(model, policy, bundle)
-    traced = traced_returns(model, policy, bundle).returns
-    th.testing.assert_close(trajectories.returns, traced.detach(), rtol=1e-12, atol=1e-12)
-    expected = th.autograd.grad(traced.mean(), list(policy.parameters()), allow_unused=True)
+    returns = traced_returns(model, policy, bundle).returns
+    th.testing.assert_close(trajectories.returns, returns.detach(), rtol=1e-10, atol=1e-10)
+    expected = th.autograd.grad(returns.mean(), list(policy.parameters()), allow_unused=True)
     found = th.cat([-parameter.grad.reshape(-1) for parameter in policy.parameters()])
     wanted = th.cat([part.reshape(-1) for part in expected])
     assert float(wanted.norm()) > 1e-3
@@ -172,10 +190,10 @@ def test_the_sweep_takes_any_slopes_of_a_policy():
     def act(observations, t):
         return observations @ gain.T + pushes[t]
 
-    traced = follow(model, act, bundle.starts, N_STEPS, GAMMA, bundle.noise, bundle.node_values, 0.3)
-    (expected,) = th.autograd.grad(traced.returns.sum(), pushes)
+    (expected,) = th.autograd.grad(traced(model, act, bundle).returns.sum(), pushes)
     with th.no_grad():
-        trajectories = follow(model, act, bundle.starts, N_STEPS, GAMMA, bundle.noise, bundle.node_values, 0.3)
+        path = follow(model, lambda seen, t: seen @ gain.numpy().T, bundle.starts, N_STEPS, bundle.noise)
+        trajectories = weigh(model, path, GAMMA, bundle.node_values, 0.3)
         found = sweep_back(model, trajectories, gain.expand(N_STEPS, 10, 2, 2), GAMMA)
     assert float((found - expected).norm() / expected.norm()) <= 1e-8
 
@@ -249,16 +267,14 @@ def test_trajectories_are_the_system_s_own():
         return (-2.0 * observations[:, 1] - observations[:, 2])[:, None]
 
     start = np.array([[0.3, 0.0], [3.0, 0.5], [-3.0, -1.0]])
-    with th.no_grad():
-        found = follow(model, act, model.coordinates.encode(th.tensor(on_circle(start))), 30, GAMMA)
+    found = follow(model, act, model.coordinates.encode(th.tensor(on_circle(start))), 30)
     expected = np.stack([on_circle(states) for states in truth(pendulum, brake, start, 30)])
     np.testing.assert_allclose(model.coordinates.decode(found.states).numpy(), expected, atol=0.02)
 
 
 def test_earlier_actions_are_remembered_the_last_one_first():
     model = model_of("two earlier actions of two")
-    with th.no_grad():
-        found = follow(model, lambda o, t: th.full((len(o), 2), 0.1 * (t + 1)), model.nodes.states[:3], 5, GAMMA)
+    found = follow(model, lambda o, t: np.full((len(o), 2), 0.1 * (t + 1)), model.nodes.states[:3], 5)
     th.testing.assert_close(found.earlier[0], th.zeros(3, 4, dtype=th.float64))
     th.testing.assert_close(found.earlier[1], th.tensor([0.1, 0.1, 0.0, 0.0]).double().expand(3, -1), atol=1e-6, rtol=0)
     th.testing.assert_close(found.earlier[4], th.tensor([0.4, 0.4, 0.3, 0.3]).double().expand(3, -1), atol=1e-6, rtol=0)
@@ -266,7 +282,37 @@ def test_earlier_actions_are_remembered_the_last_one_first():
 
 def test_before_a_system_moves_nobody_acts():
     model = model_of("two earlier actions of two")
-    th.testing.assert_close(rest_actions(model, 3), th.zeros(3, 4, dtype=th.float64))
+    np.testing.assert_array_equal(Stepper(model).begin(model.nodes.states[:3].numpy()).earlier, np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
+@pytest.mark.parametrize("activation", [th.nn.Tanh, th.nn.ReLU, th.nn.ELU])
+def test_a_policy_in_numpy_does_what_it_does_in_torch(activation, stochastic):
+    kind = GaussianMlpPolicy if stochastic else DeterministicMlpPolicy
+    spaces_ = spaces.Box(-9, 9, (3,)), spaces.Box(-1.0, 3.0, (2,))
+    policy = kind(*spaces_, lambda _: 1e-3, net_arch=[16, 8], activation_fn=activation)
+    generator = np.random.default_rng(0)
+    policy.fit_normalization(5.0 + 2.0 * generator.standard_normal((50, 3)))
+    policy.set_std_scale(0.7)
+    seen, drawn = 5.0 + generator.standard_normal((7, 3)), generator.standard_normal((7, 2))
+    with th.no_grad():
+        expected = policy.sample_actions(th.tensor(seen), th.tensor(drawn)[:, None])[:, 0].numpy()
+        mean = policy.action_distribution(th.tensor(seen))[0].numpy()
+    np.testing.assert_allclose(step_function(policy)(seen, drawn), expected, atol=1e-6)
+    np.testing.assert_allclose(step_function(policy)(seen, None), mean, atol=1e-6)
+
+
+def test_a_policy_with_ideas_of_its_own_is_asked_for_them():
+    class Timid(DeterministicMlpPolicy):
+        def action_distribution(self, observations):
+            mean, std = super().action_distribution(observations)
+            return 0.1 * mean, std
+
+    policy = Timid(spaces.Box(-9, 9, (3,)), spaces.Box(-1.0, 1.0, (1,)), lambda _: 1e-3)
+    seen = np.random.default_rng(0).standard_normal((7, 3))
+    with th.no_grad():
+        expected = policy.action_distribution(th.tensor(seen))[0].numpy()
+    np.testing.assert_array_equal(step_function(policy)(seen, None), expected)
 
 
 def test_noise_is_what_predictions_missed():

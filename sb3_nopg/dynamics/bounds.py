@@ -117,7 +117,7 @@ class Bounds:
         return bool((self.ends_low | self.ends_high).any())
 
     @cached_property
-    def _edges(self) -> tuple[th.Tensor, th.Tensor]:
+    def edges(self) -> tuple[th.Tensor, th.Tensor]:
         """Beyond which nothing more can be lost, (d,) each; angles without ends have none."""
         padding, free = _PADDING * self.width, self.coordinates.round
         return (self.low - padding).masked_fill(free, -math.inf), (self.high + padding).masked_fill(free, math.inf)
@@ -128,7 +128,7 @@ class Bounds:
 
         :param states: (m, d)
         """
-        low, high = self._edges
+        low, high = self.edges
         return th.minimum(th.maximum(states, low), high)
 
     def left_alone(self, held: th.Tensor) -> th.Tensor:
@@ -136,7 +136,7 @@ class Bounds:
         :param held: from :meth:`hold`
         :return: which coordinates it did not touch
         """
-        low, high = self._edges
+        low, high = self.edges
         return (held > low) & (held < high)
 
     def cross(self, states: th.Tensor) -> Crossing:

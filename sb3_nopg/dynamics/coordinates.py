@@ -87,7 +87,7 @@ class Coordinates:
         return th.stack(columns, dim=1)
 
     @cached_property
-    def _order(self) -> th.Tensor:
+    def order(self) -> th.Tensor:
         """Where each column of an observation stands among plain coordinates, cosines, sines and fixed columns, (d_s,)."""
         firsts, seconds = [i for i, _ in self.angles], [j for _, j in self.angles]
         moving = [*self.plain, *firsts, *seconds]
@@ -95,7 +95,7 @@ class Coordinates:
         return th.tensor([*moving, *still], device=self.fixed.device).argsort()
 
     @cached_property
-    def _still(self) -> th.Tensor:
+    def still(self) -> th.Tensor:
         """Columns that never change, as they are, (number of them,)."""
         moving = {*self.plain, *(column for pair in self.angles for column in pair)}
         return self.fixed[[i for i in range(len(self.fixed)) if i not in moving]]
@@ -105,7 +105,7 @@ class Coordinates:
         return self.fixed.new_tensor(self.zeros)
 
     @cached_property
-    def _turns(self) -> th.Tensor:
+    def turns(self) -> th.Tensor:
         """1/2π for angles and nothing for other coordinates, (d,)."""
         return self.angular.to(self.fixed.dtype) / (2.0 * math.pi)
 
@@ -119,9 +119,9 @@ class Coordinates:
         if self.angles:
             angle = states[..., n_plain:] + self._zero_angles
             parts += [th.cos(angle), th.sin(angle)]
-        if len(self._still):
-            parts.append(self._still.expand(*states.shape[:-1], -1))
-        return th.cat(parts, dim=-1).index_select(-1, self._order)
+        if len(self.still):
+            parts.append(self.still.expand(*states.shape[:-1], -1))
+        return th.cat(parts, dim=-1).index_select(-1, self.order)
 
     def pull_back(self, states: th.Tensor, gradient: th.Tensor) -> th.Tensor:
         """
@@ -143,7 +143,7 @@ class Coordinates:
         way = to - from_
         if not self.angles:
             return way
-        return way - 2.0 * math.pi * th.round(way * self._turns)
+        return way - 2.0 * math.pi * th.round(way * self.turns)
 
     def embed(self, states: th.Tensor, scale: th.Tensor) -> th.Tensor:
         """

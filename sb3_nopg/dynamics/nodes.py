@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch as th
 
 from sb3_nopg.dynamics.bounds import Bounds
@@ -46,7 +47,7 @@ class NodeMaps:
         return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device))
 
     @cached_property
-    def _tables(self) -> th.Tensor:
+    def tables(self) -> th.Tensor:
         """Of each node's neighbours: value at the node, slopes in the state, slopes in the inputs, (n, k, t (1 + d + p))."""
         interpolation, maps = self.interpolation, self.maps
         around = interpolation.around
@@ -68,7 +69,7 @@ class NodeMaps:
             return maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T
         weights = self.interpolation.weights(states, nearest)
         # Σ_l φ_l (value, A, B)_l: maps are blended first, and then asked once.
-        value, slope, action_slope = self._parts((weights.values[:, None] @ self._tables[nearest])[:, 0])
+        value, slope, action_slope = self._parts((weights.values[:, None] @ self.tables[nearest])[:, 0])
         way = self.interpolation.from_nearest(states, nearest)
         moved = (slope @ way[..., None] + action_slope @ inputs[..., None])[..., 0]
         return value + moved
@@ -86,7 +87,7 @@ class NodeMaps:
         n = len(states)
         if self.single:
             return self.maps.state_slope[0].expand(n, -1, -1), self.maps.action_slope[0].expand(n, -1, -1)
-        weights, tables = self.interpolation.weights(states, nearest), self._tables[nearest]
+        weights, tables = self.interpolation.weights(states, nearest), self.tables[nearest]
         _, slope, action_slope = self._parts((weights.values[:, None] @ tables)[:, 0])
         # By each node's own map, for the weights move with the state too, (m, k, t)
         own_value, own_slope, own_action_slope = self._parts(tables)
@@ -147,9 +148,12 @@ def _thinned(states: th.Tensor, coordinates: Coordinates, scale: th.Tensor, n_mo
     points = coordinates.embed(states, scale)
 
     def firsts(size: float) -> th.Tensor:
-        _, cell = th.unique((points / size).round(), dim=0, return_inverse=True)
-        order = th.full((int(cell.max()) + 1,), len(points), dtype=th.long)
-        return order.scatter_reduce(0, cell, th.arange(len(points)), "amin").sort().values
+        cells = (points / size).round().long().numpy()
+        # One number a cell: rows would be compared column by column, which takes most of the time of all this.
+        extent = cells.max(axis=0) - (least := cells.min(axis=0)) + 1
+        if np.prod(extent.astype(np.float64)) < 2**62:
+            cells = (cells - least) @ np.concatenate([np.cumprod(extent[:0:-1])[::-1], [1]])
+        return th.from_numpy(np.sort(np.unique(cells, axis=0, return_index=True)[1]))
 
     kept = firsts(1e-6)
     if len(kept) <= n_most:

@@ -12,14 +12,16 @@ passed; of its parameters the sweep knows nothing.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch as th
 
 from sb3_nopg.dynamics.bounds import Crossing
 from sb3_nopg.dynamics.interpolation import Weights
 from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.stepping import Stepper
 
 #: observations (m, d_s) and the number of the step to actions (m, d_a)
-Act = Callable[[th.Tensor, int], th.Tensor]
+Act = Callable[[np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Trajectories:
     :param applied: actions within their range, (H, m, d_a)
     :param asked_for: which of them the policy asked for as they are, (H, m, d_a)
     :param earlier: actions before each, the last one first, (H, m, d_a · n_earlier)
-    :param nearest: node of each state, (H, m); empty where there is but one map
+    :param nearest: node of each state, (H, m)
     :param kept: coordinates of the states after each step that the bounds left alone, (H, m, d)
     :param rewards: r̂, (H, m)
     :param costs: of the actions' changes, (H, m)
@@ -72,66 +74,80 @@ class Trajectories:
     end_value: EndValue | None
 
 
-def follow(
-    model: DynamicsModel,
-    act: Act,
-    starts: th.Tensor,
-    n_steps: int,
-    gamma: float,
-    noise: th.Tensor | None = None,
-    node_values: th.Tensor | None = None,
-    change_cost: float = 0.0,
-) -> Trajectories:
+@dataclass(frozen=True)
+class Path:
+    """
+    Where m trajectories of H steps went.
+
+    :param observations: before each step, (H, m, d_s)
+    :param states: before each step, and after the last, (H + 1, m, d)
+    :param applied: actions within their range, (H, m, d_a)
+    :param earlier: actions before each, the last one first, (H, m, d_a · n_earlier)
+    :param nearest: node of each state, (H, m)
+    :param local_rewards: r̂ before it is cut to its range, where the nodes know it, (H, m, 0) or (H, m, 1)
+    """
+
+    observations: th.Tensor
+    states: th.Tensor
+    applied: th.Tensor
+    earlier: th.Tensor
+    nearest: th.Tensor
+    local_rewards: th.Tensor
+
+
+def follow(model: DynamicsModel, act: Act, starts: th.Tensor, n_steps: int, noise: th.Tensor | None = None) -> Path:
     """
     :param model: of the system
     :param act: the policy
     :param starts: states, (m, d)
     :param n_steps: H
-    :param gamma: discount
     :param noise: added to the next states, (H, m, d)
+    """
+    stepper, device = Stepper(model), starts.device
+    draws = None if noise is None else noise.cpu().numpy()
+    situation = stepper.begin(starts.cpu().numpy())
+    tape: list[tuple[np.ndarray, ...]] = []
+    for t in range(n_steps):
+        seen = stepper.observe(situation.states)
+        applied = stepper.applied(np.asarray(act(seen, t), dtype=np.float64))
+        before = situation
+        situation, local_rewards = stepper.step(before, applied, None if draws is None else draws[t])
+        tape.append((seen, before.states, applied, before.earlier, before.nearest, local_rewards))
+    observations, states, *others = (th.from_numpy(np.stack(column)).to(device) for column in zip(*tape, strict=True))
+    last = th.from_numpy(situation.states).to(device)
+    return Path(observations, th.cat([states, last[None]]), *others)
+
+
+def weigh(
+    model: DynamicsModel, path: Path, gamma: float, node_values: th.Tensor | None = None, change_cost: float = 0.0
+) -> Trajectories:
+    """
+    What the steps of a path earn, and how likely each is to be reached.
+
+    :param model: that it went through
+    :param path: from :func:`follow`
+    :param gamma: discount
     :param node_values: V at the nodes, (n,), for what follows the last step; None for nothing
     :param change_cost: of an action that changes by its whole range in a step
     """
-    nodes, bounds, features, d = model.nodes, model.bounds, model.features, model.coordinates.dim
-    states, earlier = starts, rest_actions(model, len(starts))
-    walks = not nodes.single or node_values is not None
-    nearest = nodes.interpolation.locate(states) if walks else th.empty(0, dtype=th.long, device=states.device)
-    tape: dict[str, list[th.Tensor]] = {
-        name: [] for name in ("observations", "applied", "earlier", "nearest", "local_rewards")
-    }
-    visited = [states]
-    # Only what moves the states is done step by step; all else at once, afterwards.
-    for t in range(n_steps):
-        seen = model.coordinates.decode(states)
-        applied = model.clip(act(seen, t).to(states.dtype))
-        change = nodes.evaluate(states, features(applied, earlier), nearest)
-        for name, value in zip(tape, (seen, applied, earlier, nearest, change[:, d:]), strict=True):
-            tape[name].append(value)
-        moved = states + change[:, :d]
-        states = bounds.hold(moved if noise is None else moved + noise[t])
-        visited.append(states)
-        if features.n_earlier:
-            earlier = th.cat([applied, earlier], dim=1)[:, : earlier.shape[1]]
-        if walks:
-            nearest = nodes.interpolation.walk(states, nearest)
-    stacked = {name: th.stack(values) for name, values in tape.items()}
-    path = th.stack(visited)
-    rewards = _rewards(model, path, stacked["applied"], stacked.pop("local_rewards"))
-    costs = change_cost * _changes(model, stacked["applied"]).square().sum(dim=-1)
-    crossing = bounds.cross(path[1:].flatten(0, 1))
+    n_steps = len(path.applied)
+    rewards = _rewards(model, path)
+    costs = change_cost * _changes(model, path.applied).square().sum(dim=-1)
+    crossing = model.bounds.cross(path.states[1:].flatten(0, 1))
     going_on = crossing.goes_on.view(n_steps, -1)
     survival = th.cat([th.ones_like(going_on[:1]), going_on]).cumprod(dim=0)
-    discounts = gamma ** th.arange(n_steps, dtype=path.dtype, device=path.device)
+    discounts = gamma ** th.arange(n_steps, dtype=survival.dtype, device=survival.device)
     gained = rewards - costs + gamma * model.worst_value(gamma) * crossing.unknown.view(n_steps, -1)
     returns = (discounts[:, None] * survival[:-1] * gained).sum(dim=0)
     end_value = None
     if node_values is not None:
-        end_value = EndValue(nodes.interpolation.weights(states, nearest), node_values)
+        last, interpolation = path.states[-1], model.nodes.interpolation
+        end_value = EndValue(interpolation.weights(last, interpolation.locate(last)), node_values)
         returns = returns + gamma**n_steps * survival[-1] * end_value.weights.mean(node_values)
     return Trajectories(
-        states=path,
-        asked_for=model.asked_for(stacked["applied"]),
-        kept=bounds.left_alone(path[1:]),
+        **{name: getattr(path, name) for name in ("observations", "states", "applied", "earlier", "nearest")},
+        asked_for=model.asked_for(path.applied),
+        kept=model.bounds.left_alone(path.states[1:]),
         rewards=rewards,
         costs=costs,
         change_cost=change_cost,
@@ -139,7 +155,6 @@ def follow(
         survival=survival,
         returns=returns,
         end_value=end_value,
-        **stacked,
     )
 
 
@@ -194,12 +209,6 @@ def _in_coordinates(model: DynamicsModel, trajectories: Trajectories, policy_slo
     return model.coordinates.pull_back(states, slopes)
 
 
-def rest_actions(model: DynamicsModel, n: int) -> th.Tensor:
-    """Before a system moves, nobody acts: zero, or what is next to it, for each earlier action, (n, d_a · n_earlier)."""
-    zero = model.clip(th.zeros_like(model.action_range[0])[None])
-    return zero.repeat(n, model.features.n_earlier)
-
-
 def draw_noise(model: DynamicsModel, n_steps: int, n: int, generator: th.Generator) -> th.Tensor:
     """
     What predictions have missed, drawn again for each step.
@@ -222,12 +231,12 @@ def _span(low: th.Tensor, high: th.Tensor) -> th.Tensor:
     return th.where(high > low, high - low, th.ones_like(low))
 
 
-def _rewards(model: DynamicsModel, path: th.Tensor, applied: th.Tensor, local: th.Tensor) -> th.Tensor:
+def _rewards(model: DynamicsModel, path: Path) -> th.Tensor:
     """(H, m)."""
     if model.reward is None:
-        return local[..., 0].clamp(*model.reward_range)
-    flat = (part.flatten(0, 1) for part in (path[:-1], applied, path[1:]))
-    return model.reward(*flat).view(applied.shape[:2])
+        return path.local_rewards[..., 0].clamp(*model.reward_range)
+    flat = (part.flatten(0, 1) for part in (path.states[:-1], path.applied, path.states[1:]))
+    return model.reward(*flat).view(path.applied.shape[:2])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.dynamics.trajectories import draw_noise, rest_actions
+from sb3_nopg.dynamics.stepping import Stepper
+from sb3_nopg.dynamics.trajectories import draw_noise
 
 #: states (m, d_s) to actions (m, d_a)
 Actor = Callable[[np.ndarray], np.ndarray]
@@ -95,90 +96,75 @@ def roll_out(
     :param noise_seed: of what is added to each step, the same for all policies; None for the mean alone
     """
     n, n_actors = len(starts), len(actors)
-    generator = None if noise_seed is None else th.Generator().manual_seed(noise_seed)
-    states = model.coordinates.encode(th.from_numpy(np.array(starts, dtype=np.float64))).repeat(n_actors, 1)
-    run = _Run(model, states)
-    with th.no_grad():
-        for _ in range(n_steps):
-            noise = None if generator is None else draw_noise(model, 1, n, generator)[0].repeat(n_actors, 1)
-            if not bool(run.going.any()):
-                break
-            run.step(actors, noise)
-    everything = run.rollouts(n_steps)
+    states = model.coordinates.encode(th.from_numpy(np.array(starts, dtype=np.float64))).numpy()
+    noise = None
+    if noise_seed is not None:
+        noise = draw_noise(model, n_steps, n, th.Generator().manual_seed(noise_seed)).numpy()
+    run = _Run(model, np.tile(states, (n_actors, 1)), n_steps)
+    for t in range(n_steps):
+        if not len(run.going):
+            break
+        run.step(t, actors, None if noise is None else noise[t])
+    everything = run.rollouts()
     return [everything.columns(slice(number * n, (number + 1) * n)) for number in range(n_actors)]
 
 
 class _Run:
     """Trajectories on their way; of those that are over nothing more is computed."""
 
-    def __init__(self, model: DynamicsModel, states: th.Tensor):
-        self.model, self.states, self.n = model, states, len(states)
-        self.going, self.ended = (th.ones(self.n, dtype=th.bool), th.zeros(self.n, dtype=th.bool))
-        self.left_by, self.n_steps = th.full((self.n,), -1), th.zeros(self.n, dtype=th.long)
-        self._earlier = rest_actions(model, self.n)
-        self._nearest = th.zeros(self.n, dtype=th.long)
-        if not model.nodes.single:
-            self._nearest = model.nodes.interpolation.locate(states)
-        self._columns = _columns_of(model)
-        self._tape: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._first = model.coordinates.decode(states).numpy()
+    def __init__(self, model: DynamicsModel, states: np.ndarray, n_steps: int):
+        self.model, self._stepper, n = model, Stepper(model), len(states)
+        # Numbers of the trajectories that go on, and where these are.
+        self.going, self._situation = np.arange(n), self._stepper.begin(states)
+        self._states = np.full((n_steps + 1, n, states.shape[1]), np.nan)
+        self._states[0] = states
+        self._applied = np.full((n_steps, n, model.features.n_actions), np.nan)
+        self._local_rewards = np.full((n_steps, n), np.nan)
+        self._n_steps, self._ended, self._left_by = np.zeros(n, np.int64), np.zeros(n, bool), np.full(n, -1)
 
-    def step(self, actors: Sequence[Actor], noise: th.Tensor | None) -> None:
-        model, going = self.model, self.going
-        states, d = self.states[going], model.coordinates.dim
-        seen = model.coordinates.decode(states).numpy()
-        applied = model.clip(th.from_numpy(_actions(actors, seen, going.numpy())))
-        change = model.nodes.evaluate(states, model.features(applied, self._earlier[going]), self._nearest[going])
-        moved = states + change[:, :d]
-        if noise is not None:
-            moved = moved + noise[going]
-        moved = model.bounds.hold(moved)
-        local = model.reward is None
-        rewards = change[:, d].clamp(*model.reward_range) if local else model.reward(states, applied, moved)  # type: ignore[misc]
-        ended, left = model.bounds.fate(moved)
-        self._write(moved, applied, rewards)
-        self.states[going] = moved
-        self.n_steps[going] += 1
-        self.ended[going] = ended
-        self.left_by[going] = th.where(left, self._columns[model.bounds.farthest_out(moved)], -1)
-        if model.features.n_earlier:
-            self._earlier[going] = th.cat([applied, self._earlier[going]], dim=1)[:, : self._earlier.shape[1]]
-        if not model.nodes.single:
-            self._nearest[going] = model.nodes.interpolation.walk(moved, self._nearest[going])
-        self.going = going & ~self.ended & (self.left_by < 0)
+    def step(self, t: int, actors: Sequence[Actor], noise: np.ndarray | None) -> None:
+        going, bounds = self.going, self.model.bounds
+        asked = _actions(actors, self._stepper.observe(self._situation.states), going, self._states.shape[1])
+        applied = self._stepper.applied(asked)
+        drawn = None if noise is None else noise[going % len(noise)]
+        self._situation, local_rewards = self._stepper.step(self._situation, applied, drawn)
+        self._states[t + 1, going], self._applied[t, going] = self._situation.states, applied
+        if local_rewards.shape[1]:
+            self._local_rewards[t, going] = local_rewards[:, 0]
+        self._n_steps[going] += 1
+        moved = th.from_numpy(self._situation.states)
+        ended, left = (flags.numpy() for flags in bounds.fate(moved))
+        over = ended | left
+        if over.any():
+            self._ended[going[ended]] = True
+            self._left_by[going[left]] = _columns_of(self.model)[bounds.farthest_out(moved[left]).numpy()]
+            self.going, self._situation = going[~over], self._situation.rows(~over)
 
-    def _write(self, states: th.Tensor, actions: th.Tensor, rewards: th.Tensor) -> None:
-        found = (self.model.coordinates.decode(states), actions, rewards)
-        row = []
-        for values in found:
-            full = np.full((self.n, *values.shape[1:]), np.nan)
-            full[self.going.numpy()] = values.numpy()
-            row.append(full)
-        self._tape.append((row[0], row[1], row[2]))
-
-    def rollouts(self, n_steps: int) -> Rollouts:
-        shapes = (self._first.shape[1:], (self.model.features.n_actions,), ())
-        parts = []
-        for number, shape in enumerate(shapes):
-            full = np.full((n_steps, self.n, *shape), np.nan)
-            for t, row in enumerate(self._tape):
-                full[t] = row[number]
-            parts.append(full)
-        states = np.concatenate([self._first[None], parts[0]])
-        return Rollouts(states, parts[1], parts[2], self.n_steps.numpy(), self.ended.numpy(), self.left_by.numpy())
+    def rollouts(self) -> Rollouts:
+        model, states = self.model, th.from_numpy(self._states)
+        if model.reward is None:
+            rewards = self._local_rewards.clip(*model.reward_range)
+        else:
+            rewards = np.full(self._local_rewards.shape, np.nan)
+            made = th.from_numpy(~np.isnan(self._states[1:]).any(axis=-1))
+            of_steps = model.reward(states[:-1][made], th.from_numpy(self._applied)[made], states[1:][made])
+            rewards[made.numpy()] = of_steps.numpy()
+        observations = model.coordinates.decode(states).numpy()
+        observations[np.isnan(self._states).any(axis=-1)] = np.nan
+        return Rollouts(observations, self._applied, rewards, self._n_steps, self._ended, self._left_by)
 
 
-def _actions(actors: Sequence[Actor], seen: np.ndarray, going: np.ndarray) -> np.ndarray:
+def _actions(actors: Sequence[Actor], seen: np.ndarray, going: np.ndarray, n: int) -> np.ndarray:
     """What each actor does where its own trajectories are by now, (how many go on, d_a)."""
-    counts = [int(part.sum()) for part in np.split(going, len(actors))]
+    ends = np.searchsorted(going, np.arange(1, len(actors)) * (n // len(actors)))
     chosen = []
-    for act, own in zip(actors, np.split(seen, np.cumsum(counts)[:-1]), strict=True):
+    for act, own in zip(actors, np.split(seen, ends), strict=True):
         if len(own):
             chosen.append(np.asarray(act(own), dtype=np.float64).reshape(len(own), -1))
     return np.concatenate(chosen)
 
 
-def _columns_of(model: DynamicsModel) -> th.Tensor:
+def _columns_of(model: DynamicsModel) -> np.ndarray:
     """A column of the observation that stands for each coordinate, (d,)."""
     coordinates = model.coordinates
-    return th.tensor([*coordinates.plain, *(i for i, _ in coordinates.angles)])
+    return np.array([*coordinates.plain, *(i for i, _ in coordinates.angles)])

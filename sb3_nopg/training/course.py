@@ -23,6 +23,7 @@ from sb3_nopg.keeping import load_parameters, parameters_of
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.prediction.judge import Judge, Judgement
 from sb3_nopg.prediction.rollouts import Actor
+from sb3_nopg.step_function import step_function
 from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.training.imitation import imitate
 from sb3_nopg.training.objective import nodes_gradient, trajectory_gradient
@@ -397,12 +398,8 @@ class Course:
         policy = self._make_policy()
         policy.load_state_dict({name: value.cpu() for name, value in parameters["policy"].items()})
         policy.set_training_mode(False)
-
-        def act(observations: np.ndarray) -> np.ndarray:
-            with th.no_grad():
-                return policy.action_distribution(th.from_numpy(observations))[0].numpy()
-
-        return act
+        step = step_function(policy)
+        return lambda observations: step(observations, None)
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""

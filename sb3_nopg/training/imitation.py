@@ -6,7 +6,7 @@ from sb3_nopg.policies import NOPGPolicy
 
 # Next to a mean importance of one.
 _LEAST_IMPORTANCE = 0.1
-_N_STEPS, _LEARNING_RATE, _LAST_STEPS = 300, 1e-2, 0.1
+_N_STEPS, _BATCH, _LEARNING_RATE, _LAST_STEPS = 300, 1024, 1e-2, 0.1
 
 
 def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, importance: th.Tensor | None = None) -> float:
@@ -17,7 +17,7 @@ def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, imp
     :param observations: (n, d_s)
     :param targets: actions, (n, d_a)
     :param importance: how much the choice matters at each, (n,); None for alike
-    :return: weighted mean square that is left, in units of half the actions' range
+    :return: weighted mean square that was left in the last batch, in units of half the actions' range
     """
     center, half_range = policy.action_center.to(targets), policy.action_half_range.to(targets)
     wanted = (targets - center) / half_range
@@ -27,12 +27,13 @@ def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, imp
         relative = importance / importance.mean().clamp_min(th.finfo(importance.dtype).tiny)
         weights = (relative + _LEAST_IMPORTANCE) / (1.0 + _LEAST_IMPORTANCE)
     optimizer = th.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
-    remaining = 0.0
+    remaining, generator = 0.0, th.Generator().manual_seed(0)
     for number in range(_N_STEPS):
         for group in optimizer.param_groups:
             group["lr"] = _LEARNING_RATE * (1.0 - (1.0 - _LAST_STEPS) * number / _N_STEPS)
-        mean, _ = policy.action_distribution(observations)
-        loss = (weights * ((mean.to(wanted) - center) / half_range - wanted).square().sum(dim=1)).mean()
+        drawn = th.randperm(len(wanted), generator=generator)[:_BATCH].to(wanted.device)
+        mean, _ = policy.action_distribution(observations[drawn])
+        loss = (weights[drawn] * ((mean.to(wanted) - center) / half_range - wanted[drawn]).square().sum(dim=1)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

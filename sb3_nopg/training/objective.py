@@ -7,9 +7,10 @@ import torch as th
 from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.dynamics.trajectories import Trajectories, follow, sweep_back
+from sb3_nopg.dynamics.trajectories import Trajectories, follow, sweep_back, weigh
 from sb3_nopg.errors import SolverError
 from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.step_function import step_function
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> T
     :param bundle: how
     """
 
-    def act(observations: th.Tensor, t: int) -> th.Tensor:
-        return policy.sample_actions(observations, _drawn(bundle, t))[:, 0]
-
+    step, noise = step_function(policy), bundle.action_noise
+    draws = None if noise is None else noise.cpu().numpy()
+    path = follow(
+        model, lambda seen, t: step(seen, None if draws is None else draws[t]), bundle.starts, bundle.n_steps, bundle.noise
+    )
     with th.no_grad():
-        return follow(
-            model, act, bundle.starts, bundle.n_steps, bundle.gamma, bundle.noise, bundle.node_values, bundle.change_cost
-        )
+        return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)
 
 
 def trajectory_gradient(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> Trajectories:
@@ -98,7 +99,3 @@ def trajectory_gradient(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle
         derivative = sweep_back(model, trajectories, policy_slopes, bundle.gamma)
     actions.backward(-derivative.reshape(n_steps * m, -1).to(actions.dtype) / m)
     return trajectories
-
-
-def _drawn(bundle: Bundle, t: int) -> th.Tensor | None:
-    return None if bundle.action_noise is None else bundle.action_noise[t][:, None]

@@ -1,0 +1,162 @@
+"""
+The model's steps, one after the other, in NumPy on the processor.
+
+Each is little work for a few dozen states, of which the calls are most, and they cannot be done at once: NumPy makes them in
+a fraction of the time that torch or a GPU would take. What follows from a path is computed afterwards, all steps together.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.dynamics.interpolation import LEAST_TILT, MOMENT_RIDGE
+from sb3_nopg.dynamics.model import DynamicsModel
+
+
+@dataclass(frozen=True)
+class Situation:
+    """
+    Where m trajectories are.
+
+    :param states: (m, d)
+    :param earlier: actions before, the last one first, (m, d_a · n_earlier)
+    :param nearest: node of each, (m,); all zero where there is but one map
+    """
+
+    states: np.ndarray
+    earlier: np.ndarray
+    nearest: np.ndarray
+
+    def rows(self, chosen: np.ndarray) -> "Situation":
+        """
+        :param chosen: numbers or flags
+        """
+        return Situation(self.states[chosen], self.earlier[chosen], self.nearest[chosen])
+
+
+class Stepper:
+    """
+    :param model: whose steps to make
+    """
+
+    def __init__(self, model: DynamicsModel):
+        coordinates, nodes, interpolation = model.coordinates, model.nodes, model.nodes.interpolation
+        self._model, self._single, self._features = model, nodes.single, model.features
+        self._low, self._high = (_array(end) for end in model.action_range)
+        self._edges = tuple(_array(edge) for edge in model.bounds.edges)
+        self._n_plain, self._zeros = len(coordinates.plain), np.array(coordinates.zeros)
+        self._still, self._order = _array(coordinates.still), _array(coordinates.order)
+        self._turns, self._is_round = _array(coordinates.turns), bool(coordinates.angles)
+        self._nodes, self._scale = _array(interpolation.nodes), _array(interpolation.scale)
+        self._products = np.triu_indices(self._features.n_actions) if self._features.quadratic else None
+        if self._single:
+            self._map = tuple(_array(part[0]) for part in (nodes.maps.value, nodes.maps.state_slope, nodes.maps.action_slope))
+            return
+        self._around, self._offsets = _array(interpolation.around), _array(interpolation.offsets)
+        self._squared_widths, self._tables = _array(interpolation.squared_widths), _array(nodes.tables)
+        self._shape = nodes.maps.state_slope.shape[1], len(self._scale), nodes.maps.action_slope.shape[2]
+
+    def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
+        """
+        :param states: in the model's coordinates, (m, d)
+        :param earlier: actions before; None for none, as before a system moves
+        """
+        n = len(states)
+        if earlier is None:
+            rest = np.clip(np.zeros_like(self._low), self._low, self._high)
+            earlier = np.tile(rest, (n, self._features.n_earlier))
+        nearest = np.zeros(n, dtype=np.int64)
+        if not self._single:
+            interpolation = self._model.nodes.interpolation
+            nearest = interpolation.locate(th.from_numpy(states).to(interpolation.nodes.device)).cpu().numpy()
+        return Situation(states, earlier, nearest)
+
+    def observe(self, states: np.ndarray) -> np.ndarray:
+        """
+        :param states: (m, d)
+        :return: as the environment would show them, (m, d_s)
+        """
+        parts = [states[:, : self._n_plain]]
+        if self._is_round:
+            angle = states[:, self._n_plain :] + self._zeros
+            parts += [np.cos(angle), np.sin(angle)]
+        if len(self._still):
+            parts.append(np.broadcast_to(self._still, (len(states), len(self._still))))
+        return np.concatenate(parts, axis=1)[:, self._order]
+
+    def applied(self, actions: np.ndarray) -> np.ndarray:
+        """What is applied of the actions that a policy asks for, (m, d_a)."""
+        return np.minimum(np.maximum(actions, self._low), self._high)
+
+    def step(
+        self, situation: Situation, applied: np.ndarray, noise: np.ndarray | None = None
+    ) -> tuple[Situation, np.ndarray]:
+        """
+        :param situation: before
+        :param applied: actions within their range, (m, d_a)
+        :param noise: added to the next states, (m, d)
+        :return: what follows, and r̂ where the nodes know it, (m, 0) or (m, 1)
+        """
+        inputs = np.concatenate([applied, situation.earlier], axis=1)
+        earlier = inputs[:, : situation.earlier.shape[1]]
+        if self._products is not None:
+            i, j = self._products
+            inputs = np.concatenate([inputs, applied[:, i] * applied[:, j]], axis=1)
+        change = self._change(situation, inputs)
+        d = situation.states.shape[1]
+        moved = situation.states + change[:, :d]
+        if noise is not None:
+            moved += noise
+        moved = np.minimum(np.maximum(moved, self._edges[0]), self._edges[1])
+        nearest = situation.nearest if self._single else self._walk(moved, situation.nearest)
+        return Situation(moved, earlier, nearest), change[:, d:]
+
+    def _change(self, situation: Situation, inputs: np.ndarray) -> np.ndarray:
+        """The blended maps' values, as :meth:`sb3_nopg.dynamics.nodes.NodeMaps.evaluate` has them, (m, t)."""
+        if self._single:
+            value, slope, action_slope = self._map
+            return value + self._difference(situation.states, self._nodes[0]) @ slope.T + inputs @ action_slope.T
+        t, d, p = self._shape
+        nearest = situation.nearest
+        way = self._difference(situation.states, self._nodes[nearest])
+        rows = (self._weights(way / self._scale, nearest)[:, None] @ self._tables[nearest])[:, 0]
+        slope = rows[:, t : t * (1 + d)].reshape(-1, t, d)
+        action_slope = rows[:, t * (1 + d) :].reshape(-1, t, p)
+        return rows[:, :t] + (slope @ way[..., None] + action_slope @ inputs[..., None])[..., 0]
+
+    def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """φ, as :meth:`sb3_nopg.dynamics.interpolation.Interpolation.weights` has them, (m, k)."""
+        delta, squared_width = -(self._offsets[nearest] + way[:, None]), self._squared_widths[nearest]
+        exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / squared_width
+        gaussian = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+        gaussian /= gaussian.sum(axis=1, keepdims=True)
+        weighted = (gaussian[..., None] * delta).swapaxes(1, 2)
+        moment = weighted @ delta
+        d = way.shape[1]
+        moment[:, range(d), range(d)] += MOMENT_RIDGE * np.einsum("mk,mk->m", gaussian, squared_width)[:, None]
+        correction = np.linalg.solve(moment, -weighted.sum(axis=2)[..., None])
+        raw = gaussian * np.maximum(1.0 + (delta @ correction)[..., 0], LEAST_TILT)
+        return raw / raw.sum(axis=1, keepdims=True)
+
+    def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 3) -> np.ndarray:
+        """The nearest node of each state, found from one that was near."""
+        for _ in range(n_hops):
+            delta = self._offsets[near] + (self._difference(states, self._nodes[near]) / self._scale)[:, None]
+            closest = np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1)
+            found = self._around[near, closest]
+            if (found == near).all():
+                break
+            near = found
+        return near
+
+    def _difference(self, to: np.ndarray, from_: np.ndarray) -> np.ndarray:
+        way = to - from_
+        if self._is_round:
+            way -= 2.0 * math.pi * np.round(way * self._turns)
+        return way
+
+
+def _array(tensor: th.Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()
