@@ -125,12 +125,18 @@ def test_maps_are_blended_and_their_slopes_are_the_derivatives():
     inputs = th.randn(20, 4, generator=generator, dtype=th.float64).requires_grad_(True)
     nearest = interpolation.locate(states.detach())
     values = maps.evaluate(states, inputs, nearest)
-    # Σ_l φ_l f_l(x, u), one by one.
-    weights = interpolation.weights(states, nearest)
+    # Σ_l φ_l f_l(x, u), one by one, with φ_l ∝ exp(−|x − z_l|²/2h_l²) and the tenth node 2.5 h_l away from the l-th.
+    def scaled(from_node, to):
+        return interpolation.coordinates.difference(to, interpolation.nodes[from_node]) / interpolation.scale
+
     for row in range(20):
+        chosen = interpolation.around[nearest[row], :10]
+        widths = [scaled(node, interpolation.nodes[interpolation.around[node, 9]]).norm() / 2.5 for node in chosen]
+        ways = [scaled(node, states[row]) for node in chosen]
+        raw = th.stack([th.exp(-0.5 * (way.norm() / width) ** 2) for way, width in zip(ways, widths, strict=True)])
         expected = th.zeros(3, dtype=th.float64)
-        for phi, node in zip(weights.values[row], weights.nodes[row], strict=True):
-            away = interpolation.coordinates.difference(states[row], interpolation.nodes[node])
+        for phi, way, node in zip(raw / raw.sum(), ways, chosen, strict=True):
+            away = way * interpolation.scale
             own = maps.maps.value[node] + maps.maps.state_slope[node] @ away + maps.maps.action_slope[node] @ inputs[row]
             expected = expected + phi * own
         th.testing.assert_close(values[row], expected, rtol=1e-10, atol=1e-10)

@@ -20,7 +20,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 
 # Neighbours of a node that values between nodes are made of, and the number of the one that its width is taken from.
 N_AROUND, _WIDTH_FROM = 20, 12
-MOMENT_RIDGE, LEAST_TILT = 0.01, 0.02
+_RIDGE, _LEAST = 0.01, 0.02
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Interpolation:
         return self.coordinates.difference(self.nodes[:, None], self.nodes[self.around]) / self.scale
 
     @cached_property
-    def squared_widths(self) -> th.Tensor:
+    def _squared_widths(self) -> th.Tensor:
         """Of each node's neighbours, (n, k)."""
         return self.squared_width[self.around]
 
@@ -133,17 +133,17 @@ class Interpolation:
         :param states: (m, d)
         :param nearest: node of each, (m,)
         """
-        way, squared_width = self._ways(states, nearest), self.squared_widths[nearest]  # δ, (m, k, d), and h², (m, k)
+        way, squared_width = self._ways(states, nearest), self._squared_widths[nearest]  # δ, (m, k, d), and h², (m, k)
         gaussian = th.softmax(-0.5 * way.square().sum(dim=-1) / squared_width, dim=1)  # w
         weighted = gaussian[..., None] * way
         mean = weighted.sum(dim=1)
         moment = weighted.mT @ way
-        ridge = MOMENT_RIDGE * (gaussian * squared_width).sum(dim=1)
+        ridge = _RIDGE * (gaussian * squared_width).sum(dim=1)
         moment = moment + ridge[:, None, None] * th.eye(way.shape[2], dtype=way.dtype, device=way.device)
         inverse = th.linalg.inv(moment)
         correction = -(inverse @ mean[..., None])[..., 0]  # b
         tilt = 1.0 + (way @ correction[..., None])[..., 0]
-        raw = gaussian * tilt.clamp_min(LEAST_TILT)
+        raw = gaussian * tilt.clamp_min(_LEAST)
         total = raw.sum(dim=1, keepdim=True)
         return Weights(self.around[nearest], raw / total, way, gaussian, tilt, correction, inverse, total)
 
@@ -158,12 +158,12 @@ class Interpolation:
         w, way, tilt, b = weights.gaussian, weights.way, weights.tilt, weights.correction
         squared_width = self.squared_width[weights.nodes]
         raw = (gradient - (weights.values * gradient).sum(dim=1, keepdim=True)) / weights.total
-        of_gaussian = raw * tilt.clamp_min(LEAST_TILT)
-        of_tilt = th.where(tilt > LEAST_TILT, raw * w, th.zeros_like(raw))
+        of_gaussian = raw * tilt.clamp_min(_LEAST)
+        of_tilt = th.where(tilt > _LEAST, raw * w, th.zeros_like(raw))
         # b solves M b = −E[δ]: with y = M⁻¹ ∂f/∂b, the mean's derivative is −y and the moment's −y bᵀ.
         y = (weights.inverse @ (of_tilt[:, None] @ way).mT)[..., 0]
         along = (way @ y[..., None])[..., 0]
-        of_gaussian = of_gaussian - along * tilt - MOMENT_RIDGE * squared_width * (y * b).sum(dim=1, keepdim=True)
+        of_gaussian = of_gaussian - along * tilt - _RIDGE * squared_width * (y * b).sum(dim=1, keepdim=True)
         of_exponent = w * (of_gaussian - (w * of_gaussian).sum(dim=1, keepdim=True))
         # ∂f/∂δ_l = (t̄_l − w_l yᵀδ_l) b − w_l (1 + bᵀδ_l) y − ē_l δ_l / h_l², summed over the nodes
         of_way = (

@@ -1,7 +1,7 @@
 """
 The data compiled into affine maps at nodes: states that need not be samples, each with what the data say around it.
 
-Between nodes the maps are blended by the interpolation's weights. What depends on the number of samples happens once, here.
+Between nodes the maps are blended. What depends on the number of samples happens once, here.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,8 @@ from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
+# Maps that are blended at a state, and how many widths of its kernel away from a node the farthest of them lies.
+_N_BLENDED, _FARTHEST = 10, 2.5
 _MOST_STATES = 100_000
 _HALVINGS = 20
 
@@ -47,14 +49,48 @@ class NodeMaps:
         return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device))
 
     @cached_property
+    def _blended(self) -> th.Tensor:
+        """Nodes around each whose maps are blended, (n, k)."""
+        return self.interpolation.around[:, :_N_BLENDED]
+
+    @cached_property
+    def offsets(self) -> th.Tensor:
+        """From these to the node itself, over the scale, (n, k, d)."""
+        return self.interpolation.offsets[:, :_N_BLENDED].contiguous()
+
+    @cached_property
+    def squared_widths(self) -> th.Tensor:
+        """Of these nodes' kernels, (n, k)."""
+        farthest = self.offsets[:, -1].norm(dim=-1) / _FARTHEST
+        usual = farthest.median().clamp_min(th.finfo(farthest.dtype).tiny)
+        return farthest.maximum(1e-3 * usual).square()[self._blended]
+
+    @cached_property
     def tables(self) -> th.Tensor:
-        """Of each node's neighbours: value at the node, slopes in the state, slopes in the inputs, (n, k, t (1 + d + p))."""
-        interpolation, maps = self.interpolation, self.maps
-        around = interpolation.around
-        away = interpolation.coordinates.difference(self.states[:, None], self.states[around])
-        slope = maps.state_slope[around]
-        value = maps.value[around] + (slope @ away[..., None])[..., 0]
-        return th.cat([value, slope.flatten(2), maps.action_slope[around].flatten(2)], dim=2)
+        """Of these nodes: value at the node itself, slopes in the state, slopes in the inputs, (n, k, t, 1 + d + p)."""
+        maps, blended = self.maps, self._blended
+        away = self.interpolation.coordinates.difference(self.states[:, None], self.states[blended])
+        slope = maps.state_slope[blended]
+        value = maps.value[blended][..., None] + slope @ away[..., None]
+        return th.cat([value, slope, maps.action_slope[blended]], dim=3)
+
+    def _blend(self, weights: th.Tensor, nearest: th.Tensor) -> th.Tensor:
+        """Σ_l φ_l (value, A, B)_l, (m, t, 1 + d + p)."""
+        shape = self.tables.shape[2:]
+        return (weights[:, None] @ self.tables.flatten(2)[nearest]).view(-1, *shape)
+
+    def _weights(self, way: th.Tensor, nearest: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        """
+        φ, Gaussian weights that sum to one, and δ/h², by which they grow with the state, (m, k) and (m, k, d).
+
+        Nothing corrects their mean: whatever the weights, blended maps give an affine function back.
+
+        :param way: from the nearest node, over the scale, (m, d)
+        :param nearest: (m,)
+        """
+        delta, squared_width = -(self.offsets[nearest] + way[:, None]), self.squared_widths[nearest]
+        weights = th.softmax(-0.5 * delta.square().sum(dim=-1) / squared_width, dim=1)
+        return weights, delta / squared_width[..., None]
 
     def evaluate(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> th.Tensor:
         """
@@ -67,18 +103,10 @@ class NodeMaps:
         if self.single:
             way = self.interpolation.coordinates.difference(states, self.states[0])
             return maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T
-        weights = self.interpolation.weights(states, nearest)
-        # Σ_l φ_l (value, A, B)_l: maps are blended first, and then asked once.
-        value, slope, action_slope = self._parts((weights.values[:, None] @ self.tables[nearest])[:, 0])
         way = self.interpolation.from_nearest(states, nearest)
-        moved = (slope @ way[..., None] + action_slope @ inputs[..., None])[..., 0]
-        return value + moved
-
-    def _parts(self, rows: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-        """Rows of the tables as values, (…, t), and slopes, (…, t, d) and (…, t, p)."""
-        t, d, p = self.maps.state_slope.shape[1], self.states.shape[1], self.maps.action_slope.shape[2]
-        value, slope, action_slope = rows.split([t, t * d, t * p], dim=-1)
-        return value, slope.unflatten(-1, (t, d)), action_slope.unflatten(-1, (t, p))
+        weights, _ = self._weights(way / self.interpolation.scale, nearest)
+        # Maps are blended first, and then asked once.
+        return (self._blend(weights, nearest) @ _column(way, inputs))[..., 0]
 
     def slopes(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """
@@ -87,14 +115,18 @@ class NodeMaps:
         n = len(states)
         if self.single:
             return self.maps.state_slope[0].expand(n, -1, -1), self.maps.action_slope[0].expand(n, -1, -1)
-        weights, tables = self.interpolation.weights(states, nearest), self.tables[nearest]
-        _, slope, action_slope = self._parts((weights.values[:, None] @ tables)[:, 0])
-        # By each node's own map, for the weights move with the state too, (m, k, t)
-        own_value, own_slope, own_action_slope = self._parts(tables)
-        way = self.interpolation.from_nearest(states, nearest)
-        each = own_value + (own_slope @ way[:, None, :, None] + own_action_slope @ inputs[:, None, :, None])[..., 0]
-        moved = [self.interpolation.pull_back(weights, each[..., i]) for i in range(each.shape[2])]
-        return slope + th.stack(moved, dim=1), action_slope
+        way, d = self.interpolation.from_nearest(states, nearest), states.shape[1]
+        weights, growth = self._weights(way / self.interpolation.scale, nearest)
+        blended = self._blend(weights, nearest)
+        # What each node's own map says here, (m, k, t), for the weights move with the state too: Σ_l φ_l (f_l − f) δ_l/h_l².
+        each = (self.tables[nearest].flatten(1, 2) @ _column(way, inputs)).view(n, -1, blended.shape[1])
+        pulls = weights[..., None] * (each - weights[:, None] @ each)
+        return blended[..., 1 : 1 + d] + pulls.mT @ growth / self.interpolation.scale, blended[..., 1 + d :]
+
+
+def _column(way: th.Tensor, inputs: th.Tensor) -> th.Tensor:
+    """(1, x − z, u), (m, 1 + d + p, 1)."""
+    return th.cat([th.ones_like(way[:, :1]), way, inputs], dim=1)[..., None]
 
 
 def choose_nodes(

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
-from sb3_nopg.dynamics.interpolation import LEAST_TILT, MOMENT_RIDGE
 from sb3_nopg.dynamics.model import DynamicsModel
 
 
@@ -55,8 +54,8 @@ class Stepper:
             self._map = tuple(_array(part[0]) for part in (nodes.maps.value, nodes.maps.state_slope, nodes.maps.action_slope))
             return
         self._around, self._offsets = _array(interpolation.around), _array(interpolation.offsets)
-        self._squared_widths, self._tables = _array(interpolation.squared_widths), _array(nodes.tables)
-        self._shape = nodes.maps.state_slope.shape[1], len(self._scale), nodes.maps.action_slope.shape[2]
+        self._squared_widths, self._tables = _array(nodes.squared_widths), _array(nodes.tables.flatten(2))
+        self._n_blended = self._tables.shape[1]
 
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
         """
@@ -118,26 +117,17 @@ class Stepper:
         if self._single:
             value, slope, action_slope = self._map
             return value + self._difference(situation.states, self._nodes[0]) @ slope.T + inputs @ action_slope.T
-        t, d, p = self._shape
         nearest = situation.nearest
         way = self._difference(situation.states, self._nodes[nearest])
-        rows = (self._weights(way / self._scale, nearest)[:, None] @ self._tables[nearest])[:, 0]
-        slope = rows[:, t : t * (1 + d)].reshape(-1, t, d)
-        action_slope = rows[:, t * (1 + d) :].reshape(-1, t, p)
-        return rows[:, :t] + (slope @ way[..., None] + action_slope @ inputs[..., None])[..., 0]
+        blended = self._weights(way / self._scale, nearest)[:, None] @ self._tables[nearest]
+        column = np.concatenate([np.ones((len(way), 1)), way, inputs], axis=1)
+        return (blended.reshape(len(way), -1, column.shape[1]) @ column[..., None])[..., 0]
 
     def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """φ, as :meth:`sb3_nopg.dynamics.interpolation.Interpolation.weights` has them, (m, k)."""
-        delta, squared_width = -(self._offsets[nearest] + way[:, None]), self._squared_widths[nearest]
-        exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / squared_width
-        gaussian = np.exp(exponent - exponent.max(axis=1, keepdims=True))
-        gaussian /= gaussian.sum(axis=1, keepdims=True)
-        weighted = (gaussian[..., None] * delta).swapaxes(1, 2)
-        moment = weighted @ delta
-        d = way.shape[1]
-        moment[:, range(d), range(d)] += MOMENT_RIDGE * np.einsum("mk,mk->m", gaussian, squared_width)[:, None]
-        correction = np.linalg.solve(moment, -weighted.sum(axis=2)[..., None])
-        raw = gaussian * np.maximum(1.0 + (delta @ correction)[..., 0], LEAST_TILT)
+        """φ, (m, k)."""
+        delta = self._offsets[nearest, : self._n_blended] + way[:, None]
+        exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / self._squared_widths[nearest]
+        raw = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         return raw / raw.sum(axis=1, keepdims=True)
 
     def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 3) -> np.ndarray:
