@@ -12,7 +12,7 @@ from sb3_nopg.errors import InputError
 from sb3_nopg.neighbors import check_neighbor_count
 
 #: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
-MODEL_SETTINGS = {"angles", "limits", "reward", "bandwidth", "n_earlier_actions", "n_nodes"}
+MODEL_SETTINGS = {"angles", "limits", "reward", "bandwidth", "n_earlier_steps", "n_nodes"}
 
 
 def check_settings(settings: Any) -> None:

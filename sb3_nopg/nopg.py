@@ -101,7 +101,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         nodes and along trajectories; ``"samples"``, the paper's: they are the recorded ones
     :param horizon: with a model, steps that a policy is followed before the nodes' value takes over: 0 for the nodes alone,
         infinity for no such value, ``"auto"`` for what goes with where a candidate started (:mod:`sb3_nopg.training.course`)
-    :param model_kwargs: of the model: ``angles``, ``limits``, ``reward``, ``bandwidth``, ``n_earlier_actions``, ``n_nodes``,
+    :param model_kwargs: of the model: ``angles``, ``limits``, ``reward``, ``bandwidth``, ``n_earlier_steps``, ``n_nodes``,
         see :meth:`sb3_nopg.DynamicsModel.fit`
     :param variant: ``"D"`` for a deterministic, ``"S"`` for a stochastic policy
     :param state_bandwidth: of the state kernel, in the data's units: a number, one for each dimension, or the name of a rule

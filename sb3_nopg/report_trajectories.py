@@ -34,7 +34,7 @@ class TrajectoryFigures:
     :param ends_by: name of the dimension by which most of these are over; None if all last
     :param score: rewards along a trajectory, undiscounted, the mean of all
     :param model_error: share of the changes' variance that the model leaves unexplained
-    :param n_earlier_actions: that the model looks at beside the last one
+    :param n_earlier_steps: that the model looks at beside state and action
     """
 
     n_steps: int
@@ -47,7 +47,7 @@ class TrajectoryFigures:
     ends_by: str | None
     score: float
     model_error: float
-    n_earlier_actions: int
+    n_earlier_steps: int
 
     @property
     def failing(self) -> float:
@@ -82,7 +82,7 @@ class TrajectoryFigures:
 
     def model_text(self) -> str:
         """What they rest on."""
-        inputs = f"state, action and {self.n_earlier_actions} earlier" if self.n_earlier_actions else "state and action"
+        inputs = f"state, action and {self.n_earlier_steps} earlier step(s)" if self.n_earlier_steps else "state and action"
         doubt = " That is too much to rely on them." if self.poor else ""
         return (
             f"They are predicted from {inputs} by a regression that leaves {100 * self.model_error:.3g} % of the changes' "
@@ -138,7 +138,7 @@ def find_trajectories(
         ends_by=names[int(ends_by.argmax())] if len(over) else None,
         score=judged.score,
         model_error=float(models[0].choices.unexplained),
-        n_earlier_actions=int(models[0].choices.n_earlier_actions),
+        n_earlier_steps=int(models[0].choices.n_earlier_steps),
     )
     # Of many dimensions, those that trajectories end by, then the first ones.
     shown = np.sort(np.argsort(-ends_by, kind="stable")[:_MOST_SHOWN])

@@ -26,7 +26,6 @@ class NodeProblem:
     :param squared_width: of each node's Gaussian, (n,)
     :param value: of each node's map at the node and no action, (n, t)
     :param action_slope: of each node's map, (n, t, p)
-    :param n_earlier: earlier actions that count
     :param products: whether products of actions count
     :param action_low: (d_a,)
     :param action_high: (d_a,)
@@ -49,7 +48,6 @@ class NodeProblem:
     squared_width: np.ndarray
     value: np.ndarray
     action_slope: np.ndarray
-    n_earlier: int
     products: bool
     action_low: np.ndarray
     action_high: np.ndarray
@@ -123,9 +121,6 @@ def landing(problem: NodeProblem, node: int, action: np.ndarray) -> tuple[np.nda
     """Where an action leads from a node, and what it earns."""
     d, applied = problem.nodes.shape[1], np.clip(action, problem.action_low, problem.action_high)
     features = list(applied)
-    for _ in range(problem.n_earlier):
-        # What is held now was held before.
-        features += list(applied)
     if problem.products:
         features += [applied[i] * applied[j] for i in range(len(applied)) for j in range(i, len(applied))]
     found = problem.value[node] + problem.action_slope[node] @ np.array(features)

@@ -123,9 +123,9 @@ def truth(advance: Advance, act: Callable[[np.ndarray], np.ndarray], start: np.n
 
 
 def predicted_changes(model: DynamicsModel, data: TransitionDataset) -> th.Tensor:
-    """What the model says of the changes in a data set's rows, for a model without earlier actions, (n, d)."""
+    """What the model says of the changes in a data set's rows, for a model without earlier steps, (n, d)."""
     states = model.coordinates.encode(th.tensor(data.observations))
-    inputs = model.features(th.tensor(data.actions), states.new_zeros(len(states), 0))
+    inputs = model.features(th.tensor(data.actions))
     nearest = model.nodes.interpolation.locate(states)
     return model.nodes.evaluate(states, inputs, nearest)[:, : model.coordinates.dim]
 

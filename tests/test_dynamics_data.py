@@ -27,7 +27,7 @@ def test_rows_in_no_order():
     order = np.random.default_rng(0).permutation(len(data))
     columns = (data.observations, data.actions, data.rewards, data.next_observations, data.terminals)
     model = fit(TransitionDataset(*(column[order] for column in columns)))
-    assert model.choices.n_earlier_actions == 0
+    assert model.choices.n_earlier_steps == 0
     np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-6)
 
 

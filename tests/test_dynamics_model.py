@@ -8,7 +8,7 @@ import torch as th
 
 from sb3_nopg import DynamicsModel, InputError, TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
-from sb3_nopg.dynamics.model import Prepared
+from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from systems import (
     A,
     B,
@@ -47,7 +47,7 @@ def test_a_linear_system_is_found_to_be_one():
 def test_a_linear_system_under_noise_is_still_one():
     model = fit(record(linear, linear_reward, noise=0.02, n_episodes=20))
     assert math.isinf(model.choices.bandwidth)
-    assert model.choices.n_earlier_actions == 0
+    assert model.choices.n_earlier_steps == 0
     assert not model.choices.products
     assert 0.0 < model.choices.unexplained < 0.5
     np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=0.01)
@@ -61,7 +61,7 @@ def test_a_system_that_bends_is_not_taken_for_linear():
     assert model.choices.bandwidth < 1.0
     assert not model.nodes.single
     elsewhere = record(bends, seed=1)
-    one_map = fit(record(bends, n_episodes=20), bandwidth=math.inf, n_earlier_actions=0)
+    one_map = fit(record(bends, n_episodes=20), bandwidth=math.inf, n_earlier_steps=0)
     assert relative_error(model, elsewhere) < 0.4 * relative_error(one_map, elsewhere)
 
 
@@ -81,7 +81,7 @@ def test_a_system_that_is_not_affine_in_its_action_is_noticed():
     model = fit(record(squared, start=(1.0,)))
     assert model.choices.products
     assert relative_error(model, record(squared, start=(1.0,), seed=1)) < 1e-3
-    inputs = model.features(th.tensor([[-0.8], [0.0], [0.8]]).double(), th.zeros(3, 0).double())
+    inputs = model.features(th.tensor([[-0.8], [0.0], [0.8]]).double())
     changes = model.nodes.maps.value[0] + inputs @ model.nodes.maps.action_slope[0].T
     np.testing.assert_allclose(changes[:, 0].numpy(), [0.064, 0.0, 0.064], atol=1e-4)
 
@@ -100,62 +100,61 @@ def test_a_system_that_is_affine_in_its_action_needs_none(noise):
 
 
 def test_features_and_their_pull_back():
-    features = ActionFeatures(3, 2, True)
+    features = ActionFeatures(3, True)
     generator = th.Generator().manual_seed(0)
-    actions, earlier = (th.randn(7, k, generator=generator, dtype=th.float64, requires_grad=True) for k in (3, 6))
-    values = features(actions, earlier)
-    assert values.shape == (7, features.size) == (7, 15)
+    actions = th.randn(7, 3, generator=generator, dtype=th.float64, requires_grad=True)
+    values = features(actions)
+    assert values.shape == (7, features.size) == (7, 9)
     gradient = th.randn(values.shape, generator=generator, dtype=th.float64)
-    expected = th.autograd.grad(values, (actions, earlier), gradient)
-    found = features.pull_back(actions.detach(), gradient)
-    for one, other in zip(found, expected, strict=True):
-        th.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    (expected,) = th.autograd.grad(values, actions, gradient)
+    th.testing.assert_close(features.pull_back(actions.detach(), gradient), expected, rtol=1e-12, atol=1e-12)
 
 
-# --- Earlier actions -------------------------------------------------------------------------------------------------------
+# --- Earlier steps ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delay", [0, 1, 2])
 @pytest.mark.parametrize("noise", [0.0, 0.02])
 def test_a_delay_is_found_where_there_is_one(delay, noise):
     model = fit(record(linear, linear_reward, delay=delay, noise=noise, n_episodes=20))
-    assert model.choices.n_earlier_actions == delay
-    slope = model.nodes.maps.action_slope[0].numpy()
-    # Only the action that acts does anything.
+    assert model.choices.n_earlier_steps == delay
+    # Of this action and those of earlier steps, each of which has two changes too, only the one that acts does anything.
+    slope = model.nodes.maps.action_slope[0].numpy()[:, [0, 1, 4][: 1 + delay]]
     expected = np.zeros((2, 1 + delay))
     expected[:, delay] = B[:, 0]
     np.testing.assert_allclose(slope, expected, atol=1e-6 if noise == 0 else 0.02)
 
 
 def test_a_nonlinear_system_without_delay_needs_no_earlier_actions():
-    assert fit(record(cart, start=(0.8, 0.8))).choices.n_earlier_actions == 0
+    assert fit(record(cart, start=(0.8, 0.8))).choices.n_earlier_steps == 0
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
-    assert fit(data).choices.n_earlier_actions == 0
+    assert fit(data).choices.n_earlier_steps == 0
 
 
 @pytest.mark.parametrize("at_rest", [True, False])
 def test_first_steps_count_where_nobody_had_acted_before(at_rest):
-    data = record(linear, linear_reward, delay=1, at_rest=at_rest)
+    data = record(linear, linear_reward, delay=1, at_rest=at_rest, noise=0.02, n_episodes=30)
     model = fit(data)
-    prepared = Prepared.of(data, model.coordinates, np.asarray(data.rewards)).at_rest(model.features)
+    prepared = Prepared.of(data, model.coordinates, np.asarray(data.rewards)).at_rest(Inputs(model.features, 1))
     assert prepared.begins_at_rest == at_rest
     n_episodes = len(np.unique(data.episode_ids))
     assert len(prepared.rows(1)) == len(data) - (0 if at_rest else n_episodes)
     # Either way, the model is the system's.
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), np.column_stack([0 * B, B]), atol=1e-6)
+    np.testing.assert_allclose(model.nodes.maps.action_slope[0, :, :2].numpy(), np.column_stack([0 * B, B]), atol=0.02)
 
 
-def test_earlier_actions_that_a_user_wants():
-    data = record(linear, linear_reward)
-    model = fit(data, n_earlier_actions=2)
-    assert model.choices.n_earlier_actions == 2
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0, :, 1:].numpy(), 0.0, atol=1e-6)
-    assert fit(record(linear, linear_reward, delay=1), n_earlier_actions=0).choices.n_earlier_actions == 0
+def test_earlier_steps_that_a_user_wants():
+    data = record(linear, linear_reward, noise=0.05)
+    model = fit(data, n_earlier_steps=2)
+    assert model.choices.n_earlier_steps == 2
+    assert model.nodes.maps.action_slope.shape[2] == 1 + 2 * 3
+    np.testing.assert_allclose(model.nodes.maps.action_slope[0, :, 0].numpy(), B[:, 0], atol=0.03)
+    assert fit(record(linear, linear_reward, delay=1), n_earlier_steps=0).choices.n_earlier_steps == 0
 
 
 def test_episodes_too_short_for_a_past():
     data = record(linear, linear_reward, length=1, n_episodes=60)
-    assert fit(data).choices.n_earlier_actions == 0
+    assert fit(data).choices.n_earlier_steps == 0
     with pytest.raises(InputError) as caught:
-        fit(data, n_earlier_actions=1)
-    assert caught.value.field == "n_earlier_actions"
+        fit(data, n_earlier_steps=1)
+    assert caught.value.field == "n_earlier_steps"

@@ -18,9 +18,9 @@ from systems import linear, linear_reward, record
         ("bandwidth", {"bandwidth": 0.0}),
         ("bandwidth", {"bandwidth": math.nan}),
         ("bandwidth", {"bandwidth": "wide"}),
-        ("n_earlier_actions", {"n_earlier_actions": -1}),
-        ("n_earlier_actions", {"n_earlier_actions": 3}),
-        ("n_earlier_actions", {"n_earlier_actions": 0.5}),
+        ("n_earlier_steps", {"n_earlier_steps": -1}),
+        ("n_earlier_steps", {"n_earlier_steps": 3}),
+        ("n_earlier_steps", {"n_earlier_steps": 0.5}),
         ("n_nodes", {"n_nodes": 0}),
         ("n_nodes", {"n_nodes": 99.5}),
         ("n_nodes", {"n_nodes": math.inf}),
@@ -47,7 +47,7 @@ def test_too_few_transitions_are_refused():
 @pytest.mark.parametrize("length", [8, 12, 19, 25])
 def test_a_handful_of_transitions_is_enough_for_one_affine_model(length):
     model = DynamicsModel.fit(record(linear, linear_reward, n_episodes=1, length=length), n_nodes=50)
-    assert model.choices.n_earlier_actions <= 1
+    assert model.choices.n_earlier_steps <= 1
     assert bool(model.nodes.maps.action_slope.isfinite().all())
     # However little is known, what moves the second coordinate is.
     assert np.sign(float(model.nodes.maps.action_slope[0, 1, 0])) == 1.0

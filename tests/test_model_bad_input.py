@@ -51,8 +51,8 @@ def raises(states, actions, next_states):
         ("expression", {"model_kwargs": {"reward": "s[9]"}}),
         ("bandwidth", {"model_kwargs": {"bandwidth": -1.0}}),
         ("bandwidth", {"model_kwargs": {"bandwidth": 0}}),
-        ("n_earlier_actions", {"model_kwargs": {"n_earlier_actions": 7}}),
-        ("n_earlier_actions", {"model_kwargs": {"n_earlier_actions": 0.5}}),
+        ("n_earlier_steps", {"model_kwargs": {"n_earlier_steps": 7}}),
+        ("n_earlier_steps", {"model_kwargs": {"n_earlier_steps": 0.5}}),
         ("n_nodes", {"model_kwargs": {"n_nodes": 1}}),
         ("n_nodes", {"model_kwargs": {"n_nodes": 80.5}}),
     ],
@@ -106,10 +106,10 @@ def test_data_that_do_not_go_with_the_settings_leave_a_model_as_it_was():
 
 def test_good_settings_are_taken():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
-    settings = {"angles": [(0, 1)], "limits": {2: (-4.0, None)}, "reward": "s2[0]", "n_nodes": 50, "n_earlier_actions": 1}
+    settings = {"angles": [(0, 1)], "limits": {2: (-4.0, None)}, "reward": "s2[0]", "n_nodes": 50, "n_earlier_steps": 1}
     dynamics = make(dataset=data, model_kwargs=settings).dynamics
     assert dynamics.coordinates.angles == ((0, 1),)
-    assert dynamics.choices.n_earlier_actions == 1
+    assert dynamics.choices.n_earlier_steps == 1
     assert len(dynamics.nodes) <= 50
     assert dynamics.bounds.limit_columns.tolist() == [2]
     none = make(dataset=data, model_kwargs={"angles": (), "n_nodes": 50}).dynamics

@@ -181,9 +181,9 @@ def test_earlier_actions_count_in_a_prediction():
         table[:, :1], table[:, 1:2], np.zeros(400), table[:, 2:], np.zeros(400), episode_ids=np.repeat(np.arange(20), 20)
     )
     model = DynamicsModel.fit(data)
-    assert model.choices.n_earlier_actions == 1
-    assert "1 counts beside the last" in model.describe()
-    moved, _ = model.predict([[0.0]], [[0.3]], [[1.0]])
+    assert model.choices.n_earlier_steps == 1
+    assert "1 counts, by action and change" in model.describe()
+    moved, _ = model.predict([[0.0]], [[0.3]], [[1.0, 0.0]])
     assert moved[0, 0] == pytest.approx(0.1, abs=1e-3)
     assert model.predict([[0.0]], [[0.3]])[0][0, 0] == pytest.approx(0.0, abs=1e-3)
     assert model_errors(data, model, steps=(5,)).after[0].model.rmse < 1e-2

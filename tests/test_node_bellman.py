@@ -58,7 +58,7 @@ def test_the_models_are_what_their_names_say():
     assert ends.reward_is_bounded
     assert two.choices.products
     assert len(two.action_range[0]) == 2
-    assert earlier.choices.n_earlier_actions == 1
+    assert earlier.choices.n_earlier_steps == 1
     assert earlier.nodes.single
     assert not given.reward_is_bounded
     assert not given.nodes.single
@@ -94,9 +94,8 @@ def oracle_of(equation: NodeEquation) -> node_oracle.NodeProblem:
         scale=interpolation.scale.numpy(),
         around=interpolation.around.numpy(),
         squared_width=interpolation.squared_width.numpy(),
-        value=nodes.maps.value.numpy(),
-        action_slope=nodes.maps.action_slope.numpy(),
-        n_earlier=model.features.n_earlier,
+        value=nodes.held.value.numpy(),
+        action_slope=nodes.held.action_slope.numpy(),
         products=model.features.quadratic,
         action_low=low.numpy(),
         action_high=high.numpy(),
@@ -164,9 +163,9 @@ def dense_return(equation: NodeEquation, actions: th.Tensor, landing: Landing) -
     model, nodes = equation.model, equation.model.nodes
     n, n_each, _ = actions.shape
     flat = model.clip(actions.reshape(n * n_each, -1))
-    inputs = model.features(flat, flat.repeat(1, model.features.n_earlier))
+    inputs = model.features(flat)
     owner = th.arange(n).repeat_interleave(n_each)
-    values = nodes.maps.value[owner] + (nodes.maps.action_slope[owner] @ inputs[..., None])[..., 0]
+    values = nodes.held.value[owner] + (nodes.held.action_slope[owner] @ inputs[..., None])[..., 0]
     d = model.coordinates.dim
     after = model.bounds.hold(nodes.states[owner] + values[:, :d])
     if model.reward is None:

@@ -36,7 +36,7 @@ FIGURES = TrajectoryFigures(
     ends_by="x",
     score=812.5,
     model_error=0.01,
-    n_earlier_actions=0,
+    n_earlier_steps=0,
 )
 
 
@@ -116,7 +116,7 @@ def test_figures_are_those_of_the_judge():
 
 def test_earlier_actions_are_told():
     figures, _ = find_trajectories(acting(brake, recorded(delay=1), gamma=0.5), ("x", "speed"))
-    assert figures.n_earlier_actions == 1
+    assert figures.n_earlier_steps == 1
     assert "1 earlier" in figures.model_text()
     # Nothing ever ends in these data.
     assert not figures.ends_are_bad

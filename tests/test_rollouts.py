@@ -80,7 +80,7 @@ def follow(model: DynamicsModel, act: Actor, n_steps: int, starts: np.ndarray = 
 @pytest.mark.parametrize("delay", [0, 1, 2])
 def test_trajectories_are_those_of_the_system(delay):
     model = fit(recorded(delay=delay))
-    assert model.choices.n_earlier_actions == delay
+    assert model.choices.n_earlier_steps == delay
     found = follow(model, brake, 40)
     assert found.lasting.all()
     np.testing.assert_array_equal(found.n_steps, 40)
@@ -197,7 +197,7 @@ def test_data_without_episodes():
         terminals=np.zeros(800, dtype=bool),
     )
     model = fit(dataset)
-    assert model.choices.n_earlier_actions == 0
+    assert model.choices.n_earlier_steps == 0
     assert model.choices.unexplained < 0.01
     np.testing.assert_allclose(follow(model, brake, 40).states, followed(brake, 40), atol=0.03)
 

@@ -39,10 +39,10 @@ def model_of(name: str) -> DynamicsModel:
     if name == "one earlier action, one map":
         return DynamicsModel.fit(record(linear, linear_reward, delay=1), n_nodes=N_NODES)
     if name == "two earlier actions of two":
-        return DynamicsModel.fit(record(two_forces, d_a=2, delay=2, length=20), n_nodes=N_NODES, n_earlier_actions=2)
+        return DynamicsModel.fit(record(two_forces, d_a=2, delay=2, length=20), n_nodes=N_NODES, n_earlier_steps=2)
     if name == "earlier action, angle":
         data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle, delay=1)
-        return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7, n_earlier_actions=1)
+        return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7, n_earlier_steps=1)
     if name == "limits":
         return DynamicsModel.fit(data, n_nodes=N_NODES, limits={0: (-0.6, 0.6), 1: (None, 0.9)})
     assert name == "given reward"
@@ -67,9 +67,9 @@ def test_the_models_are_what_their_names_say():
     assert model_of("ends, quadratic reward").bounds.has_ends
     assert model_of("two actions and their products").choices.products
     assert model_of("one map").nodes.single
-    assert model_of("one earlier action, one map").choices.n_earlier_actions == 1
-    assert model_of("two earlier actions of two").features.size >= 6
-    assert model_of("earlier action, angle").choices.n_earlier_actions == 1
+    assert model_of("one earlier action, one map").choices.n_earlier_steps == 1
+    assert model_of("two earlier actions of two").nodes.maps.action_slope.shape[2] >= 10
+    assert model_of("earlier action, angle").choices.n_earlier_steps == 1
     assert model_of("earlier action, angle").coordinates.round.any()
     assert len(model_of("limits").bounds.limit_columns) == 2
 
@@ -111,17 +111,18 @@ def traced(model: DynamicsModel, act, bundle: Bundle) -> Trajectories:
     """The same trajectories with autograd looking on: the model's own maps, one step after the other, in torch."""
     interpolation, d = model.nodes.interpolation, model.coordinates.dim
     states = bundle.starts
-    earlier = model.clip(states.new_zeros(1, model.features.n_actions)).repeat(len(states), model.features.n_earlier)
+    earlier = model.past_at_rest(states) if bundle.earlier is None else bundle.earlier
     visited, tape, nearest = [states], [], th.empty(0)
     for t in range(bundle.n_steps):
         seen = model.coordinates.decode(states)
         nearest = interpolation.walk(states.detach(), nearest) if t else interpolation.locate(states)
         applied = model.clip(act(seen, t))
-        change = model.nodes.evaluate(states, model.features(applied, earlier), nearest)
+        change = model.nodes.evaluate(states, th.cat([model.features(applied), earlier], dim=1), nearest)
         tape.append((seen, applied, earlier, nearest, change[:, d:]))
-        states = model.bounds.hold(states + change[:, :d] + bundle.noise[t])
+        moved = model.bounds.hold(states + change[:, :d] + bundle.noise[t])
+        earlier = th.cat([applied, moved - states, earlier], dim=1)[:, : earlier.shape[1]]
+        states = moved
         visited.append(states)
-        earlier = th.cat([applied, earlier], dim=1)[:, : earlier.shape[1]]
     observations, *others = (th.stack(column) for column in zip(*tape, strict=True))
     path = Path(observations, th.stack(visited), *others)
     return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)
@@ -272,17 +273,33 @@ def test_trajectories_are_the_system_s_own():
     np.testing.assert_allclose(model.coordinates.decode(found.states).numpy(), expected, atol=0.02)
 
 
-def test_earlier_actions_are_remembered_the_last_one_first():
+def test_earlier_steps_are_remembered_the_last_one_first():
     model = model_of("two earlier actions of two")
     found = follow(model, lambda o, t: np.full((len(o), 2), 0.1 * (t + 1)), model.nodes.states[:3], 5)
-    th.testing.assert_close(found.earlier[0], th.zeros(3, 4, dtype=th.float64))
-    th.testing.assert_close(found.earlier[1], th.tensor([0.1, 0.1, 0.0, 0.0]).double().expand(3, -1), atol=1e-6, rtol=0)
-    th.testing.assert_close(found.earlier[4], th.tensor([0.4, 0.4, 0.3, 0.3]).double().expand(3, -1), atol=1e-6, rtol=0)
+    changes = found.states[1:] - found.states[:-1]
+    actions = 0.1 * th.arange(1, 6, dtype=th.float64)[:, None, None].expand(5, 3, 2)
+    for t in (2, 3, 4):
+        expected = th.cat([actions[t - 1], changes[t - 1], actions[t - 2], changes[t - 2]], dim=1)
+        th.testing.assert_close(found.earlier[t], expected, rtol=1e-12, atol=1e-12)
+    # Before the first, there is what it began with.
+    th.testing.assert_close(found.earlier[1][:, 4:], found.earlier[0][:, :4], rtol=0, atol=0)
+    th.testing.assert_close(found.earlier[0], model.past_at_rest(found.states[0]), rtol=0, atol=0)
 
 
-def test_before_a_system_moves_nobody_acts():
-    model = model_of("two earlier actions of two")
-    np.testing.assert_array_equal(Stepper(model).begin(model.nodes.states[:3].numpy()).earlier, np.zeros((3, 4)))
+def test_before_a_system_moves_nobody_acts_and_nothing_changes():
+    model = DynamicsModel.fit(record(linear, linear_reward, delay=1, n_episodes=20), n_nodes=N_NODES)
+    past = Stepper(model).begin(np.zeros((3, 2))).earlier
+    assert past.shape == (3, 3)
+    np.testing.assert_array_equal(past[:, 0], 0.0)
+    np.testing.assert_allclose(past[:, 1:], 0.0, atol=5e-3)
+
+
+def test_trajectories_can_begin_in_the_middle_of_an_episode():
+    model = model_of("earlier action, angle")
+    bundle = bundle_for(model)
+    earlier = 0.1 * th.randn(10, 3, generator=th.Generator().manual_seed(3), dtype=th.float64)
+    moving = check_against_autograd(model, policy_for(model), replace(bundle, earlier=earlier))
+    th.testing.assert_close(moving.earlier[0], earlier, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])

@@ -109,9 +109,7 @@ class NodeEquation:
         """
         model, nodes = self.model, self.model.nodes
         applied = model.clip(actions)
-        # An earlier action that counts is taken to be the same: what a held action does is what it does in the end.
-        inputs = model.features(applied, applied.repeat(1, model.features.n_earlier))
-        values = nodes.maps.at_own_states(inputs)
+        values = nodes.held.at_own_states(model.features(applied))
         next_states = model.bounds.hold(nodes.states + values[:, : model.coordinates.dim])
         if nearest is None:
             nearest = th.arange(len(nodes), device=actions.device)
@@ -128,17 +126,9 @@ class NodeEquation:
         low, high = model.reward_range
         raw = values[:, d]
         within = ((raw >= low) & (raw <= high))[:, None]
-        of_inputs = th.where(within, model.nodes.maps.action_slope[:, d], th.zeros_like(model.nodes.maps.action_slope[:, d]))
-        of_action = self._of_action(applied, of_inputs)
+        of_inputs = th.where(within, model.nodes.held.action_slope[:, d], th.zeros_like(model.nodes.held.action_slope[:, d]))
+        of_action = model.features.pull_back(applied, of_inputs)
         return StepReward(raw.clamp(low, high), th.zeros_like(states), of_action, th.zeros_like(states))
-
-    def _of_action(self, applied: th.Tensor, of_inputs: th.Tensor) -> th.Tensor:
-        """From features to the action, which is its own earlier action too."""
-        features = self.model.features
-        of_action, of_earlier = features.pull_back(applied, of_inputs)
-        if features.n_earlier:
-            of_action = of_action + of_earlier.reshape(len(of_earlier), features.n_earlier, -1).sum(dim=1)
-        return of_action
 
     def solve(self, actions: th.Tensor, warm_start: WarmStart | None = None, tolerance: float = 1e-8) -> NodeSolution:
         """
@@ -179,8 +169,8 @@ class NodeEquation:
         slope = landing.reward.of_next_state + gamma * (slope + self.worst * crossing.unknown_slope)
         slope = th.where(landing.kept, slope, th.zeros_like(slope))
         n_each = len(landing.applied) // self.n_nodes
-        action_slope = model.nodes.maps.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
-        of_action = landing.reward.of_action + self._of_action(landing.applied, (slope[:, None] @ action_slope)[:, 0])
+        action_slope = model.nodes.held.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
+        of_action = landing.reward.of_action + model.features.pull_back(landing.applied, (slope[:, None] @ action_slope)[:, 0])
         of_action = th.where(landing.asked_for, of_action, th.zeros_like(of_action)).view(self.n_nodes, n_each, -1)
         return of_action * (solution.visitation / n_each)[:, None, None]
 

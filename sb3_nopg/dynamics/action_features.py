@@ -8,48 +8,42 @@ import torch as th
 @dataclass(frozen=True)
 class ActionFeatures:
     """
-    ψ(a, earlier actions): (a, earlier), or (a, earlier, a_i a_j).
+    ψ(a): the action, or the action and its products a_i a_j.
 
     :param n_actions: d_a
-    :param n_earlier: earlier actions that count
-    :param quadratic: whether products of the action count too
+    :param quadratic: whether products count too
     """
 
     n_actions: int
-    n_earlier: int = 0
     quadratic: bool = False
 
     @property
     def size(self) -> int:
-        """Number of features, p."""
-        products = self.n_actions * (self.n_actions + 1) // 2 if self.quadratic else 0
-        return self.n_actions * (1 + self.n_earlier) + products
+        """Number of features."""
+        return self.n_actions + (self.n_actions * (self.n_actions + 1) // 2 if self.quadratic else 0)
 
-    def __call__(self, actions: th.Tensor, earlier: th.Tensor) -> th.Tensor:
+    def __call__(self, actions: th.Tensor) -> th.Tensor:
         """
         :param actions: (m, d_a)
-        :param earlier: the last one first, (m, d_a · n_earlier)
-        :return: (m, p)
+        :return: (m, size)
         """
-        parts = [actions, earlier]
-        if self.quadratic:
-            i, j = self._pairs(actions.device)
-            parts.append(actions[:, i] * actions[:, j])
-        return th.cat(parts, dim=1)
+        if not self.quadratic:
+            return actions
+        i, j = self._pairs(actions.device)
+        return th.cat([actions, actions[:, i] * actions[:, j]], dim=1)
 
-    def pull_back(self, actions: th.Tensor, gradient: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    def pull_back(self, actions: th.Tensor, gradient: th.Tensor) -> th.Tensor:
         """
         :param actions: (m, d_a)
-        :param gradient: ∂f/∂ψ, (m, p)
-        :return: ∂f/∂a, (m, d_a), and ∂f/∂earlier, (m, d_a · n_earlier)
+        :param gradient: ∂f/∂ψ, (m, size)
+        :return: ∂f/∂a, (m, d_a)
         """
-        d, n_linear = self.n_actions, self.n_actions * (1 + self.n_earlier)
-        of_actions = gradient[:, :d]
+        of_actions = gradient[:, : self.n_actions]
         if self.quadratic:
             i, j = self._pairs(actions.device)
-            products = gradient[:, n_linear:]
+            products = gradient[:, self.n_actions :]
             of_actions = of_actions.index_add(1, i, products * actions[:, j]).index_add(1, j, products * actions[:, i])
-        return of_actions, gradient[:, d:n_linear]
+        return of_actions
 
     def _pairs(self, device: th.device) -> tuple[th.Tensor, th.Tensor]:
         i, j = th.triu_indices(self.n_actions, self.n_actions, device=device)

@@ -21,7 +21,7 @@ def described(model: "DynamicsModel", names: Sequence[str] | None = None) -> lis
     lines = [
         ("coordinates", ", ".join(_coordinates(model, names))),
         ("bandwidth", f"{_number(choices.bandwidth)}: {wide}"),
-        ("earlier actions", _earlier(choices.n_earlier_actions)),
+        ("earlier steps", _earlier(choices.n_earlier_steps)),
     ]
     if choices.products:
         lines.append(("actions", "their products count too: the system is not affine in them"))
@@ -39,8 +39,8 @@ def _coordinates(model: "DynamicsModel", names: Sequence[str] | None) -> list[st
 
 def _earlier(n: int) -> str:
     if not n:
-        return "none counts beside the last"
-    return f"{n} {'counts' if n == 1 else 'count'} beside the last"
+        return "none counts: what follows depends on state and action alone"
+    return f"{n} {'counts' if n == 1 else 'count'}, by action and change: the state alone does not say enough"
 
 
 def _unexplained(model: "DynamicsModel") -> str:

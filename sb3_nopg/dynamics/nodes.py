@@ -29,11 +29,13 @@ class NodeMaps:
     """
     :param interpolation: between the nodes
     :param maps: of each node
+    :param held: the same at the nodes themselves, of an action that has been held for as long as the past counts
     :param single: whether all maps are the same one
     """
 
     interpolation: Interpolation
     maps: AffineMaps
+    held: AffineMaps
     single: bool
 
     @property
@@ -46,7 +48,7 @@ class NodeMaps:
 
     def to(self, device: th.device) -> "NodeMaps":
         """The same on a device."""
-        return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device))
+        return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device), held=self.held.to(device))
 
     @cached_property
     def _blended(self) -> th.Tensor:

@@ -17,7 +17,9 @@ from sb3_nopg.action_lag import rows_with_a_past
 from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.cross_validation import LeftOut
-from sb3_nopg.dynamics.model import DynamicsModel, Prepared, check_model_settings
+from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
+from sb3_nopg.dynamics.prepared import Prepared
+from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.errors import InputError
 
 # More places to start from only take longer.
@@ -111,7 +113,7 @@ def model_errors(
     scale = data.states.std(dim=0).clamp_min(1e-12)
     after = []
     for n_steps in steps:
-        starts = windows(data, left_out, int(n_steps), model.choices.n_earlier_actions)
+        starts = windows(data, left_out, int(n_steps), model.choices.n_earlier_steps)
         if not len(starts):
             after.append(ErrorsAfter(int(n_steps), 0, None, None, None))
             continue
@@ -160,7 +162,7 @@ def windows(data: Prepared, left_out: np.ndarray, n_steps: int, n_earlier: int) 
     :param data: recorded transitions
     :param left_out: rows that may be predicted, (n,)
     :param n_steps: that follow each other, none of them a row that was learned from
-    :param n_earlier: actions that must be known before the first
+    :param n_earlier: steps that must be known before the first
     :return: first rows
     """
     if n_steps == 1:
@@ -185,13 +187,13 @@ def open_loop(model: DynamicsModel, data: Prepared, starts: np.ndarray, n_steps:
     :param n_steps: to follow the recorded actions from each
     :return: predicted observations, the recorded ones first, (n_steps + 1, m, d_s)
     """
-    states = np.array(data.dataset.observations[starts], dtype=np.float64)
-    found = [states]
-    for step in range(n_steps):
-        rows = starts + step
-        # What was done before the first step was recorded, too.
-        states, _ = model.predict(states, data.actions[rows].numpy(), data.earlier[rows].numpy())
-        found.append(states)
+    stepper = Stepper(model)
+    # What was done before the first step was recorded, too.
+    situation = stepper.begin(data.states[starts].numpy(), model.past_of(data)[starts].numpy())
+    found = [stepper.observe(situation.states)]
+    for number in range(n_steps):
+        situation, _ = stepper.step(situation, stepper.applied(data.actions[starts + number].numpy()))
+        found.append(stepper.observe(situation.states))
     return np.stack(found)
 
 

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from sb3_nopg.data_plot import save_picture
 from sb3_nopg.dataset import TransitionDataset
-from sb3_nopg.dynamics.model import DynamicsModel, Prepared
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.quality import fit_without, open_loop, windows
 from sb3_nopg.errors import InputError
 
@@ -44,7 +45,7 @@ def plot_predictions(
     """
     model, left_out = fit_without(dataset, like, seed, **fit_settings)
     data = Prepared.of(dataset, model.coordinates, np.array(dataset.rewards, dtype=np.float64))
-    stretches = _longest(data, left_out, model.choices.n_earlier_actions, n_episodes)
+    stretches = _longest(data, left_out, model.choices.n_earlier_steps, n_episodes)
     if not stretches:
         raise InputError("dataset", "no two transitions follow each other in what is left out", "Give data in episodes")
     labels = model.coordinates.names(names)

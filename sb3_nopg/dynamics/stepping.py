@@ -20,7 +20,7 @@ class Situation:
     Where m trajectories are.
 
     :param states: (m, d)
-    :param earlier: actions before, the last one first, (m, d_a · n_earlier)
+    :param earlier: actions of the steps before and what these changed, the last step first, (m, n_earlier · (d_a + d))
     :param nearest: node of each, (m,); all zero where there is but one map
     """
 
@@ -60,12 +60,11 @@ class Stepper:
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
         """
         :param states: in the model's coordinates, (m, d)
-        :param earlier: actions before; None for none, as before a system moves
+        :param earlier: what the steps before did; None for a system that nobody has acted on
         """
         n = len(states)
         if earlier is None:
-            rest = np.clip(np.zeros_like(self._low), self._low, self._high)
-            earlier = np.tile(rest, (n, self._features.n_earlier))
+            earlier = self._model.past_at_rest(th.from_numpy(states)).numpy()
         nearest = np.zeros(n, dtype=np.int64)
         if not self._single:
             interpolation = self._model.nodes.interpolation
@@ -98,17 +97,18 @@ class Stepper:
         :param noise: added to the next states, (m, d)
         :return: what follows, and r̂ where the nodes know it, (m, 0) or (m, 1)
         """
-        inputs = np.concatenate([applied, situation.earlier], axis=1)
-        earlier = inputs[:, : situation.earlier.shape[1]]
+        earlier, parts = situation.earlier, [applied, situation.earlier]
         if self._products is not None:
             i, j = self._products
-            inputs = np.concatenate([inputs, applied[:, i] * applied[:, j]], axis=1)
-        change = self._change(situation, inputs)
+            parts.insert(1, applied[:, i] * applied[:, j])
+        change = self._change(situation, np.concatenate(parts, axis=1))
         d = situation.states.shape[1]
         moved = situation.states + change[:, :d]
         if noise is not None:
             moved += noise
         moved = np.minimum(np.maximum(moved, self._edges[0]), self._edges[1])
+        if earlier.shape[1]:
+            earlier = np.concatenate([applied, moved - situation.states, earlier], axis=1)[:, : earlier.shape[1]]
         nearest = situation.nearest if self._single else self._walk(moved, situation.nearest)
         return Situation(moved, earlier, nearest), change[:, d:]
 

@@ -46,7 +46,7 @@ class Trajectories:
     :param states: before each step, and after the last, (H + 1, m, d)
     :param applied: actions within their range, (H, m, d_a)
     :param asked_for: which of them the policy asked for as they are, (H, m, d_a)
-    :param earlier: actions before each, the last one first, (H, m, d_a · n_earlier)
+    :param earlier: actions and changes of the steps before each, the last one first, (H, m, n_earlier · (d_a + d))
     :param nearest: node of each state, (H, m)
     :param kept: coordinates of the states after each step that the bounds left alone, (H, m, d)
     :param rewards: r̂, (H, m)
@@ -82,7 +82,7 @@ class Path:
     :param observations: before each step, (H, m, d_s)
     :param states: before each step, and after the last, (H + 1, m, d)
     :param applied: actions within their range, (H, m, d_a)
-    :param earlier: actions before each, the last one first, (H, m, d_a · n_earlier)
+    :param earlier: actions and changes of the steps before each, the last one first, (H, m, n_earlier · (d_a + d))
     :param nearest: node of each state, (H, m)
     :param local_rewards: r̂ before it is cut to its range, where the nodes know it, (H, m, 0) or (H, m, 1)
     """
@@ -95,17 +95,25 @@ class Path:
     local_rewards: th.Tensor
 
 
-def follow(model: DynamicsModel, act: Act, starts: th.Tensor, n_steps: int, noise: th.Tensor | None = None) -> Path:
+def follow(
+    model: DynamicsModel,
+    act: Act,
+    starts: th.Tensor,
+    n_steps: int,
+    noise: th.Tensor | None = None,
+    earlier: th.Tensor | None = None,
+) -> Path:
     """
     :param model: of the system
     :param act: the policy
     :param starts: states, (m, d)
     :param n_steps: H
     :param noise: added to the next states, (H, m, d)
+    :param earlier: what the steps before the starts did, (m, n_earlier · (d_a + d)); None for rest
     """
     stepper, device = Stepper(model), starts.device
     draws = None if noise is None else noise.cpu().numpy()
-    situation = stepper.begin(starts.cpu().numpy())
+    situation = stepper.begin(starts.cpu().numpy(), None if earlier is None else earlier.cpu().numpy())
     tape: list[tuple[np.ndarray, ...]] = []
     for t in range(n_steps):
         seen = stepper.observe(situation.states)
@@ -168,22 +176,24 @@ def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: 
     :param gamma: discount
     :return: (H, m, d_a)
     """
-    n_actions, n_past = model.features.n_actions, model.features.n_actions * model.features.n_earlier
+    n_actions, n_past = model.features.n_actions, trajectories.earlier.shape[2]
     d, (n_steps, m, _) = model.coordinates.dim, trajectories.applied.shape
     steps = _step_slopes(model, trajectories)
     of_state, of_action, of_earlier, of_next_state = _direct_slopes(model, trajectories, steps, gamma)
-    # What a step starts from is y = (x, earlier actions): Y = ∂y'/∂y and U = ∂y'/∂a of every step alone, (H, m, …).
+    # What a step starts from is y = (x, earlier steps): Y = ∂y'/∂y and U = ∂y'/∂a of every step alone, (H, m, …).
     kept, asked_for = trajectories.kept[..., None], trajectories.asked_for
     of_y, of_a = of_state.new_zeros(n_steps, m, d + n_past, d + n_past), of_state.new_zeros(n_steps, m, d + n_past, n_actions)
     of_y[..., :d, :d] = (th.eye(d, dtype=of_y.dtype, device=of_y.device) + steps.state[:, :, :d]) * kept
     of_y[..., :d, d:] = steps.earlier[:, :, :d] * kept
     of_a[..., :d, :] = steps.action[:, :, :d] * kept
     if n_past:
-        # The next step remembers this action first, and of those that this step remembers all but the last.
-        of_y[..., d + n_actions :, d : d + n_past - n_actions] = th.eye(
-            n_past - n_actions, dtype=of_y.dtype, device=of_y.device
-        )
+        # The next step remembers this action and x' − x first, and of what this step remembers all but the last.
+        n_step = n_actions + d
+        of_y[..., d + n_step :, d : d + n_past - n_step] = th.eye(n_past - n_step, dtype=of_y.dtype, device=of_y.device)
+        of_y[..., d + n_actions : d + n_step, :] = of_y[..., :d, :]
+        of_y[..., d + n_actions : d + n_step, :d] -= th.eye(d, dtype=of_y.dtype, device=of_y.device)
         of_a[..., d : d + n_actions, :] = th.eye(n_actions, dtype=of_y.dtype, device=of_y.device)
+        of_a[..., d + n_actions : d + n_step, :] = of_a[..., :d, :]
     of_a = of_a * asked_for[..., None, :]
     # A moved state moves the action too: K = ∂a/∂y, and the closed loop Y + U K.
     answer = th.cat(
@@ -246,7 +256,7 @@ class _Slopes:
 
     :param state: ∂f/∂x of the change, and of the reward where the nodes know it, (H, m, t, d)
     :param action: ∂f/∂a, (H, m, t, d_a)
-    :param earlier: ∂f/∂(earlier actions), (H, m, t, d_a · n_earlier)
+    :param earlier: ∂f/∂(earlier steps), (H, m, t, n_earlier · (d_a + d))
     """
 
     state: th.Tensor
@@ -257,17 +267,18 @@ class _Slopes:
 def _step_slopes(model: DynamicsModel, trajectories: Trajectories) -> _Slopes:
     shape = trajectories.applied.shape[:2]
     states, applied = trajectories.states[:-1].flatten(0, 1), trajectories.applied.flatten(0, 1)
-    inputs = model.features(applied, trajectories.earlier.flatten(0, 1))
+    inputs, size = th.cat([model.features(applied), trajectories.earlier.flatten(0, 1)], dim=1), model.features.size
     of_states, of_inputs = model.nodes.slopes(states, inputs, trajectories.nearest.flatten())
     n_targets = of_states.shape[1]
-    of_action, of_earlier = model.features.pull_back(applied.repeat_interleave(n_targets, dim=0), of_inputs.flatten(0, 1))
+    of_features, of_earlier = of_inputs[..., :size].flatten(0, 1), of_inputs[..., size:]
+    of_action = model.features.pull_back(applied.repeat_interleave(n_targets, dim=0), of_features)
     return _Slopes(*(part.reshape(*shape, n_targets, -1) for part in (of_states, of_action, of_earlier)))
 
 
 def _direct_slopes(
     model: DynamicsModel, trajectories: Trajectories, slopes: _Slopes, gamma: float
 ) -> tuple[th.Tensor, th.Tensor, th.Tensor, th.Tensor]:
-    """What Ĵ_H gains by x, a, earlier actions and x' of each step, all else where it is, (H, m, …) each."""
+    """What Ĵ_H gains by x, a, earlier steps and x' of each step, all else where it is, (H, m, …) each."""
     crossing, survival = trajectories.crossing, trajectories.survival
     n_steps, m = trajectories.rewards.shape
     discounts = gamma ** th.arange(n_steps, dtype=survival.dtype, device=survival.device)[:, None]
@@ -305,7 +316,7 @@ def _of_going(trajectories: Trajectories, discounts: th.Tensor, after_leaving: f
 def _reward_slopes(
     model: DynamicsModel, trajectories: Trajectories, slopes: _Slopes
 ) -> tuple[th.Tensor, th.Tensor, th.Tensor, th.Tensor]:
-    """Of r̂ with respect to x, a, earlier actions and x', (H, m, …) each."""
+    """Of r̂ with respect to x, a, earlier steps and x', (H, m, …) each."""
     d, (low, high) = model.coordinates.dim, model.reward_range
     if model.reward is None:
         # On the edge of the range it is cut off.

@@ -13,6 +13,7 @@ from sb3_nopg.bellman.riccati import LinearController, riccati_controller
 from sb3_nopg.bellman.value_iteration import GreedyChoice, iterate_values
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.rewards import recorded_rewards
 from sb3_nopg.dynamics.trajectories import draw_noise
 from sb3_nopg.training.objective import Bundle
@@ -73,6 +74,12 @@ class ModelEstimator:
     def states(self) -> th.Tensor:
         """Recorded states in the model's coordinates, (n, d)."""
         return self._encoded(self.dataset.observations)
+
+    @cached_property
+    def pasts(self) -> th.Tensor:
+        """What the steps before the recorded states did, or what goes with a state before which nothing is known, (n, q)."""
+        data = Prepared.of(self.dataset, self.dynamics.coordinates.to(th.device("cpu")), self.dataset.rewards)
+        return self.dynamics.past_of(data).to(self.states.device)
 
     @cached_property
     def equation(self) -> NodeEquation:
@@ -162,7 +169,8 @@ class ModelEstimator:
         if n_actions_drawn is not None:
             drawn = th.randn(n_steps, n, n_actions_drawn, generator=generator, dtype=th.float64).to(device)
         starts = th.cat([self.states[recorded], self.starts[started]])
-        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, change_cost)
+        earlier = th.cat([self.pasts[recorded], self.dynamics.past_at_rest(starts[n_data:])])
+        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, change_cost, earlier)
 
     def _encoded(self, observations: np.ndarray) -> th.Tensor:
         tensor = th.from_numpy(np.array(observations, dtype=np.float64)).to(self.dynamics.noise.device)

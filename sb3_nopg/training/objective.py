@@ -25,6 +25,7 @@ class Bundle:
     :param action_noise: standard normal draws of a stochastic policy, (H, m, d_a); None for a deterministic one
     :param node_values: V at the nodes for what follows the last step, (n,); None for nothing
     :param change_cost: of an action that changes by its whole range in a step
+    :param earlier: what the steps before the starts did, (m, n_earlier · (d_a + d)); None for rest
     """
 
     starts: th.Tensor
@@ -34,6 +35,7 @@ class Bundle:
     action_noise: th.Tensor | None = None
     node_values: th.Tensor | None = None
     change_cost: float = 0.0
+    earlier: th.Tensor | None = None
 
 
 def nodes_gradient(
@@ -70,7 +72,12 @@ def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> T
     step, noise = step_function(policy), bundle.action_noise
     draws = None if noise is None else noise.cpu().numpy()
     path = follow(
-        model, lambda seen, t: step(seen, None if draws is None else draws[t]), bundle.starts, bundle.n_steps, bundle.noise
+        model,
+        lambda seen, t: step(seen, None if draws is None else draws[t]),
+        bundle.starts,
+        bundle.n_steps,
+        bundle.noise,
+        bundle.earlier,
     )
     with th.no_grad():
         return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)

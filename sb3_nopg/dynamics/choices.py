@@ -1,0 +1,135 @@
+"""What the model is made of: whatever predicts left-out episodes best, and as little of it as does."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch as th
+
+from sb3_nopg.action_lag import actions_follow_from_states
+from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, LeftOut, left_out_errors, unexplained, widest_good
+from sb3_nopg.dynamics.past import MOST_EARLIER
+from sb3_nopg.dynamics.prepared import Inputs, Prepared
+from sb3_nopg.dynamics.regression import Samples
+from sb3_nopg.dynamics.rewards import QuadraticReward
+from sb3_nopg.errors import InputError
+
+_logger = logging.getLogger(__name__)
+# As few earlier steps as leave no more than this factor unexplained of what is left with the best number.
+_EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
+# Rows that know their past, for each coefficient.
+_ROWS_A_COEFFICIENT = 5
+# Products of actions enter where they leave at most this share of what is unexplained without them.
+_PRODUCTS_COUNT = 0.7
+# What is explained to this share is not worth a closer look.
+_EXPLAINED = 1e-3
+
+
+@dataclass(frozen=True)
+class Choices:
+    """
+    What was chosen on left-out episodes.
+
+    :param bandwidth: of the changes' kernel, in standard deviations; infinite for one affine model
+    :param n_earlier_steps: that count beside the last state and action
+    :param products: whether products of actions count too
+    :param reward_bandwidth: of the reward's kernel; None where the reward needs no nodes
+    :param unexplained: share of the changes' variance that is left where the model has not seen them
+    :param reward_unexplained: likewise of the reward
+    """
+
+    bandwidth: float
+    n_earlier_steps: int
+    products: bool
+    reward_bandwidth: float | None
+    unexplained: float
+    reward_unexplained: float
+
+
+def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
+    """
+    :param data: recorded transitions
+    :param bandwidth: that a user wants
+    :param n_earlier: that a user wants
+    :param reward_is_given: whether there is nothing to choose about it
+    """
+    widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
+    n_actions = data.actions.shape[1]
+    n_earlier, errors = _choose_earlier(data, widths, n_earlier)
+    which = widest_good(errors, widths)
+    best, products = float(errors[which]), False
+    if best > _EXPLAINED:
+        squared = _unexplained(data, Inputs(ActionFeatures(n_actions, True), n_earlier), widths)
+        if float(squared.min()) < _PRODUCTS_COUNT * float(errors.min()):
+            products, which = True, widest_good(squared, widths)
+            best = float(squared[which])
+            _logger.info("The system is not affine in its actions: their products count too.")
+    reward_bandwidth, reward_left = None, 0.0
+    if not reward_is_given:
+        reward_bandwidth, reward_left = _choose_reward(data, Inputs(ActionFeatures(n_actions, products), n_earlier))
+    return Choices(widths[which], n_earlier, products, reward_bandwidth, best, reward_left)
+
+
+def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> tuple[int, th.Tensor]:
+    """How many earlier steps count, and what is unexplained with them at each width."""
+    n_actions = data.actions.shape[1]
+    numbers: Sequence[int] = range(MOST_EARLIER + 1) if wanted is None else (wanted,)
+    enough = [
+        n
+        for n in numbers
+        if n == 0 or len(data.rows(n)) >= max(0.5 * len(data.states), _ROWS_A_COEFFICIENT * _n_coefficients(data, n))
+    ]
+    if wanted is not None and not enough:
+        raise InputError("n_earlier_steps", f"too few rows know {wanted} earlier steps", "Give longer episodes, or fewer")
+    if wanted is None and data.labels is None:
+        enough = [0]
+    # All on the rows of the last, or they could not be compared.
+    rows = data.rows(enough[-1]) if len(enough) > 1 else None
+    errors = {n: _unexplained(data, Inputs(ActionFeatures(n_actions), n), widths, rows) for n in enough}
+    least = min(float(error.min()) for error in errors.values())
+    # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
+    much = _EARLIER_COUNT if len(enough) == 1 or not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
+    chosen = next(n for n in enough if float(errors[n].min()) <= much * least + _EXPLAINED)
+    return chosen, errors[chosen]
+
+
+def _unexplained(
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], rows: th.Tensor | None = None
+) -> th.Tensor:
+    rows = data.rows(inputs.n_earlier) if rows is None else rows
+    samples = data.samples(inputs, rows)
+    left_out = LeftOut.of(data.labels_of(rows), len(samples))
+    return unexplained(left_out_errors(samples, left_out, widths), samples.targets)
+
+
+def _choose_reward(data: Prepared, inputs: Inputs) -> tuple[float | None, float]:
+    """The reward's bandwidth, None for a quadratic function of all samples, and what is unexplained by it."""
+    rows = data.rows(inputs.n_earlier)
+    samples = data.reward_samples(inputs, rows)
+    if float(samples.targets.max() - samples.targets.min()) < 1e-12:
+        return None, 0.0
+    left_out = LeftOut.of(data.labels_of(rows), len(samples))
+    errors = unexplained(left_out_errors(samples, left_out), samples.targets)
+    which = widest_good(errors)
+    if not bool(data.coordinates.bent.any()):
+        quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
+        if quadratic <= 1.1 * float(errors[which]):
+            return None, quadratic
+    return BANDWIDTHS[which], float(errors[which])
+
+
+def _quadratic_unexplained(samples: Samples, left_out: LeftOut, n_actions: int) -> float:
+    errors = samples.targets.new_zeros(len(left_out.judged), 1)
+    fold = left_out.fold[left_out.judged]
+    for number in fold.unique():
+        rows = left_out.judged[fold == number]
+        model = QuadraticReward.fit(samples.rows(left_out.fold != number), n_actions)
+        states, actions = samples.states[rows], samples.inputs[rows, :n_actions]
+        errors[fold == number, 0] = samples.targets[rows, 0] - model(states, actions, states)
+    return float(unexplained(errors, samples.targets))
+
+
+def _n_coefficients(data: Prepared, n_earlier: int) -> int:
+    d = data.coordinates.dim
+    return 1 + d + Inputs(ActionFeatures(data.actions.shape[1]), n_earlier).size(d)

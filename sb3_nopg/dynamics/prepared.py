@@ -1,0 +1,129 @@
+"""Recorded transitions as regressions need them: states in coordinates, what was done before, which rows know that."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch as th
+
+from sb3_nopg.datafiles.transform import episode_labels
+from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.cross_validation import LeftOut, left_out_errors
+from sb3_nopg.dynamics.past import UsualPast, recorded_past
+from sb3_nopg.dynamics.regression import LocalAffineRegression, Samples
+
+# First steps of episodes that are looked at, and how much worse than others they may be predicted as if from rest.
+_MOST_FIRST, _AS_GOOD_AT_REST = 500, 1.5
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """
+    What beside the state a prediction is made of.
+
+    :param features: of the action
+    :param n_earlier: steps before that count
+    """
+
+    features: ActionFeatures
+    n_earlier: int = 0
+
+    def size(self, dim: int) -> int:
+        """
+        :param dim: number of coordinates, d
+        :return: number of inputs, p
+        """
+        return self.features.size + self.n_earlier * (self.features.n_actions + dim)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Recorded transitions as regressions need them; rows as in the data."""
+
+    dataset: TransitionDataset
+    coordinates: Coordinates
+    states: th.Tensor
+    next_states: th.Tensor
+    actions: th.Tensor
+    earlier: th.Tensor
+    n_past: np.ndarray
+    rewards: th.Tensor
+    terminals: th.Tensor
+    labels: np.ndarray | None
+    begins_at_rest: bool = False
+
+    @classmethod
+    def of(cls, dataset: TransitionDataset, coordinates: Coordinates, rewards: np.ndarray) -> "Prepared":
+        tensors = [float_tensor(array) for array in (dataset.observations, dataset.next_observations, dataset.actions)]
+        states, next_states = (coordinates.encode(tensor) for tensor in tensors[:2])
+        labels = episode_labels(dataset)
+        earlier, n_past = recorded_past(dataset, labels, coordinates.difference(next_states, states).numpy())
+        return cls(
+            dataset,
+            coordinates,
+            states,
+            next_states,
+            tensors[2],
+            float_tensor(earlier),
+            n_past,
+            float_tensor(rewards),
+            th.from_numpy(np.array(dataset.terminals)),
+            labels,
+        )
+
+    def samples(self, inputs: "Inputs", rows: th.Tensor) -> Samples:
+        """For the changes."""
+        changes = self.coordinates.difference(self.next_states, self.states)
+        return self._samples(inputs, changes, rows)
+
+    def reward_samples(self, inputs: "Inputs", rows: th.Tensor) -> Samples:
+        """For the rewards."""
+        return self._samples(inputs, self.rewards[:, None], rows)
+
+    def _samples(self, inputs: "Inputs", targets: th.Tensor, rows: th.Tensor) -> Samples:
+        of_steps = th.cat([inputs.features(self.actions), self.past(inputs.n_earlier)], dim=1)
+        return Samples(self.coordinates, self.states, of_steps, targets).rows(rows)
+
+    def past(self, n_earlier: int) -> th.Tensor:
+        """Action and change of the steps before each, the last one first, (n, n_earlier · (d_a + d))."""
+        return self.earlier[:, : n_earlier * (self.actions.shape[1] + self.coordinates.dim)]
+
+    def rows(self, n_earlier: int) -> th.Tensor:
+        """Numbers of the rows whose past is known, or known to have been rest."""
+        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) | self.begins_at_rest))
+
+    def at_rest(self, inputs: "Inputs") -> "Prepared":
+        """
+        The same with the first steps of episodes too, where these look as if nobody had acted before: a rig that is let go.
+
+        :param inputs: with earlier steps
+        """
+        known = th.from_numpy(np.flatnonzero(self.n_past >= inputs.n_earlier))
+        first = th.from_numpy(np.flatnonzero(self.n_past < inputs.n_earlier))
+        if not len(first) or self.labels is None:
+            return self
+        samples, n = self.samples(inputs, known), inputs.n_earlier
+        usual = UsualPast.of(samples, self.past(n)[known], n, self.actions.shape[1])
+        earlier = self.earlier.clone()
+        earlier[first, : self.past(n).shape[1]] = usual.held(self.states[first]).under(th.zeros_like(self.actions[first]))
+        filled = replace(self, earlier=earlier)
+        begun = filled.samples(inputs, first[:_MOST_FIRST])
+        left_out = LeftOut.of(self.labels_of(known), len(samples))
+        missed = left_out_errors(samples, left_out, (math.inf,))[0].abs().mean(dim=0)
+        maps = LocalAffineRegression(samples).maps_at(begun.states)
+        found = (begun.targets - maps.at_own_states(begun.inputs)).abs().mean(dim=0)
+        return replace(filled, begins_at_rest=bool((found <= _AS_GOOD_AT_REST * missed + 1e-12).all()))
+
+    def labels_of(self, rows: th.Tensor) -> np.ndarray | None:
+        return None if self.labels is None else self.labels[rows.numpy()]
+
+
+def float_tensor(array: Any) -> th.Tensor:
+    """
+    :param array: of anything
+    :return: a copy in float64
+    """
+    return th.from_numpy(np.array(array, dtype=np.float64))
