@@ -133,7 +133,7 @@ def test_a_nonlinear_system_without_delay_needs_no_earlier_actions():
 
 @pytest.mark.parametrize("at_rest", [True, False])
 def test_first_steps_count_where_nobody_had_acted_before(at_rest):
-    data = record(linear, linear_reward, delay=1, at_rest=at_rest, noise=0.02, n_episodes=30)
+    data = record(linear, linear_reward, delay=1, at_rest=at_rest, noise=0.02, n_episodes=30, start=(0.0, 0.0))
     model = fit(data)
     prepared = Prepared.of(data, model.coordinates, np.asarray(data.rewards)).at_rest(Inputs(model.features, 1))
     assert prepared.begins_at_rest == at_rest

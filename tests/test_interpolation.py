@@ -125,6 +125,7 @@ def test_maps_are_blended_and_their_slopes_are_the_derivatives():
     inputs = th.randn(20, 4, generator=generator, dtype=th.float64).requires_grad_(True)
     nearest = interpolation.locate(states.detach())
     values = maps.evaluate(states, inputs, nearest)
+
     # Σ_l φ_l f_l(x, u), one by one, with φ_l ∝ exp(−|x − z_l|²/2h_l²) and the tenth node 2.5 h_l away from the l-th.
     def scaled(from_node, to):
         return interpolation.coordinates.difference(to, interpolation.nodes[from_node]) / interpolation.scale

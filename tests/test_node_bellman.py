@@ -94,8 +94,8 @@ def oracle_of(equation: NodeEquation) -> node_oracle.NodeProblem:
         scale=interpolation.scale.numpy(),
         around=interpolation.around.numpy(),
         squared_width=interpolation.squared_width.numpy(),
-        value=nodes.held.value.numpy(),
-        action_slope=nodes.held.action_slope.numpy(),
+        value=nodes.without_past.value.numpy(),
+        action_slope=nodes.without_past.action_slope.numpy(),
         products=model.features.quadratic,
         action_low=low.numpy(),
         action_high=high.numpy(),
@@ -165,7 +165,7 @@ def dense_return(equation: NodeEquation, actions: th.Tensor, landing: Landing) -
     flat = model.clip(actions.reshape(n * n_each, -1))
     inputs = model.features(flat)
     owner = th.arange(n).repeat_interleave(n_each)
-    values = nodes.held.value[owner] + (nodes.held.action_slope[owner] @ inputs[..., None])[..., 0]
+    values = nodes.without_past.value[owner] + (nodes.without_past.action_slope[owner] @ inputs[..., None])[..., 0]
     d = model.coordinates.dim
     after = model.bounds.hold(nodes.states[owner] + values[:, :d])
     if model.reward is None:

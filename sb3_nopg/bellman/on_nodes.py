@@ -109,7 +109,7 @@ class NodeEquation:
         """
         model, nodes = self.model, self.model.nodes
         applied = model.clip(actions)
-        values = nodes.held.at_own_states(model.features(applied))
+        values = nodes.without_past.at_own_states(model.features(applied))
         next_states = model.bounds.hold(nodes.states + values[:, : model.coordinates.dim])
         if nearest is None:
             nearest = th.arange(len(nodes), device=actions.device)
@@ -126,7 +126,8 @@ class NodeEquation:
         low, high = model.reward_range
         raw = values[:, d]
         within = ((raw >= low) & (raw <= high))[:, None]
-        of_inputs = th.where(within, model.nodes.held.action_slope[:, d], th.zeros_like(model.nodes.held.action_slope[:, d]))
+        slope = model.nodes.without_past.action_slope[:, d]
+        of_inputs = th.where(within, slope, th.zeros_like(slope))
         of_action = model.features.pull_back(applied, of_inputs)
         return StepReward(raw.clamp(low, high), th.zeros_like(states), of_action, th.zeros_like(states))
 
@@ -169,7 +170,7 @@ class NodeEquation:
         slope = landing.reward.of_next_state + gamma * (slope + self.worst * crossing.unknown_slope)
         slope = th.where(landing.kept, slope, th.zeros_like(slope))
         n_each = len(landing.applied) // self.n_nodes
-        action_slope = model.nodes.held.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
+        action_slope = model.nodes.without_past.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
         of_action = landing.reward.of_action + model.features.pull_back(landing.applied, (slope[:, None] @ action_slope)[:, 0])
         of_action = th.where(landing.asked_for, of_action, th.zeros_like(of_action)).view(self.n_nodes, n_each, -1)
         return of_action * (solution.visitation / n_each)[:, None, None]

@@ -94,9 +94,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     return chosen, errors[chosen]
 
 
-def _unexplained(
-    data: Prepared, inputs: Inputs, widths: tuple[float, ...], rows: th.Tensor | None = None
-) -> th.Tensor:
+def _unexplained(data: Prepared, inputs: Inputs, widths: tuple[float, ...], rows: th.Tensor | None = None) -> th.Tensor:
     rows = data.rows(inputs.n_earlier) if rows is None else rows
     samples = data.samples(inputs, rows)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))

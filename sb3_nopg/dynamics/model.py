@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from sb3_nopg.dynamics.cross_validation import LeftOut, left_out_errors
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes
-from sb3_nopg.dynamics.past import MOST_EARLIER, HeldPast, UsualPast
+from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
 from sb3_nopg.dynamics.regression import AffineMaps, LocalAffineRegression, Samples
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, recorded_rewards
@@ -114,23 +115,27 @@ class DynamicsModel:
                 "Name them with limits, or add what tells them to the observation.",
                 100 * bounds.unexplained_ends,
             )
-        samples = data.samples(inputs, rows)
-        regression = LocalAffineRegression(samples, choices.bandwidth)
         given: RewardModel | None = None
         if reward is not None:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions)
         elif choices.reward_bandwidth is None:
             given = QuadraticReward.fit(data.reward_samples(inputs, rows), dataset.action_dim)
-        regressions = [regression]
-        if given is None:
-            assert choices.reward_bandwidth is not None
-            regressions.append(LocalAffineRegression(data.reward_samples(inputs, rows), choices.reward_bandwidth))
+        regressions = without = _regressions(data, inputs, rows, choices, with_reward=given is None)
+        if inputs.n_earlier:
+            without = _regressions(data, replace(inputs, n_earlier=0), data.rows(0), choices, with_reward=given is None)
         action_range = _action_range(dataset)
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
         n_nodes = N_NODES.get(coordinates.dim, N_NODES_OTHERWISE) if n_nodes is None else n_nodes
-        usual_past = UsualPast.of(samples, data.past(inputs.n_earlier)[rows], inputs.n_earlier, dataset.action_dim)
-        nodes = _compile(data, first, regressions, bounds, inputs, usual_past, action_range, n_nodes, generator)
+        nodes = _compile(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
+        samples = regressions[0].samples
+        usual_past = UsualPast(
+            samples,
+            data.past(inputs.n_earlier)[rows],
+            inputs.n_earlier,
+            th.zeros_like(action_range[0]).clamp(*action_range),
+            begins_at_rest=data.begins_at_rest,
+        )
         noise = like.noise.cpu() if like is not None else _noise(samples, choices.bandwidth, data.labels_of(rows))
         reward_range = (float(rewards.min()), float(rewards.max()))
         ends = np.asarray(dataset.terminals)
@@ -188,13 +193,12 @@ class DynamicsModel:
 
     def past_at_rest(self, states: th.Tensor) -> th.Tensor:
         """
-        What the steps before are taken to have done where nobody knows: no action, and what goes with the state under none.
+        What the steps before are taken to have done where nobody knows.
 
         :param states: (m, d)
         :return: (m, n_earlier_steps · (d_a + d))
         """
-        none = self.clip(th.zeros_like(self.action_range[0])[None]).cpu().expand(len(states), -1)
-        return self._usual_past.held(states.cpu()).under(none).to(states.device)
+        return self._usual_past(states.cpu()).to(states.device)
 
     def past_of(self, data: Prepared) -> th.Tensor:
         """
@@ -243,13 +247,24 @@ def _noise(samples: Samples, bandwidth: float, labels: np.ndarray | None) -> th.
     return left_out_errors(samples, LeftOut.of(labels, len(samples), seed=1), (bandwidth,))[0]
 
 
+def _regressions(
+    data: Prepared, inputs: Inputs, rows: th.Tensor, choices: Choices, *, with_reward: bool
+) -> list[LocalAffineRegression]:
+    """Of the changes, and of the reward where nodes are to know it."""
+    found = [LocalAffineRegression(data.samples(inputs, rows), choices.bandwidth)]
+    if with_reward:
+        assert choices.reward_bandwidth is not None
+        found.append(LocalAffineRegression(data.reward_samples(inputs, rows), choices.reward_bandwidth))
+    return found
+
+
 def _compile(
     data: Prepared,
     first: th.Tensor,
     regressions: list[LocalAffineRegression],
+    without_past: list[LocalAffineRegression],
     bounds: Bounds,
-    inputs: Inputs,
-    usual_past: UsualPast,
+    features: ActionFeatures,
     action_range: tuple[th.Tensor, th.Tensor],
     n_nodes: int,
     generator: th.Generator,
@@ -258,29 +273,22 @@ def _compile(
     straight = not bool(coordinates.bent.any())
     single = straight and all(math.isinf(regression.bandwidth) for regression in regressions)
 
-    def compiled(states: th.Tensor) -> NodeMaps:
-        maps = [regression.maps_at(states) for regression in regressions]
-        together = AffineMaps(*(th.cat([getattr(m, name) for m in maps], dim=1) for name in AffineMaps.__dataclass_fields__))
-        held = _with_held_action(together, usual_past.held(states), inputs.features)
-        return NodeMaps(Interpolation.between(coordinates, states, scale), together, held, single)
+    def compiled(states: th.Tensor, of: list[LocalAffineRegression]) -> AffineMaps:
+        maps = [regression.maps_at(states) for regression in of]
+        return AffineMaps(*(th.cat([getattr(m, name) for m in maps], dim=1) for name in AffineMaps.__dataclass_fields__))
 
-    draft = compiled(data.states[th.randperm(len(data.states), generator=generator)[:1000]])
+    some = data.states[th.randperm(len(data.states), generator=generator)[:1000]]
+    rough = compiled(some, without_past)
+    draft = NodeMaps(Interpolation.between(coordinates, some, scale), rough, rough, single)
 
     def reach(states: th.Tensor, actions: th.Tensor) -> th.Tensor:
-        of_step = th.cat([inputs.features(actions), usual_past.held(states).under(actions)], dim=1)
         nearest = draft.interpolation.locate(states)
-        return bounds.hold(states + draft.evaluate(states, of_step, nearest)[:, : coordinates.dim])
+        return bounds.hold(states + draft.evaluate(states, features(actions), nearest)[:, : coordinates.dim])
 
     nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, bounds, action_range, generator)
-    return compiled(nodes)
-
-
-def _with_held_action(maps: AffineMaps, past: HeldPast, features: ActionFeatures) -> AffineMaps:
-    """The same with the past that a held action leaves: what such an action does is what it does in the end."""
-    of_action, of_past = maps.action_slope[..., : features.size], maps.action_slope[..., features.size :]
-    value = maps.value + (of_past @ past.value[..., None])[..., 0]
-    direct = of_action[..., : features.n_actions] + of_past @ past.action_slope
-    return AffineMaps(value, maps.state_slope, th.cat([direct, of_action[..., features.n_actions :]], dim=-1))
+    maps = compiled(nodes, regressions)
+    alone = maps if without_past is regressions else compiled(nodes, without_past)
+    return NodeMaps(Interpolation.between(coordinates, nodes, scale), maps, alone, single)
 
 
 def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:

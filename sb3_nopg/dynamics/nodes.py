@@ -29,13 +29,13 @@ class NodeMaps:
     """
     :param interpolation: between the nodes
     :param maps: of each node
-    :param held: the same at the nodes themselves, of an action that has been held for as long as the past counts
+    :param without_past: the same, of state and action alone: what follows on average over all pasts
     :param single: whether all maps are the same one
     """
 
     interpolation: Interpolation
     maps: AffineMaps
-    held: AffineMaps
+    without_past: AffineMaps
     single: bool
 
     @property
@@ -48,7 +48,8 @@ class NodeMaps:
 
     def to(self, device: th.device) -> "NodeMaps":
         """The same on a device."""
-        return replace(self, interpolation=self.interpolation.to(device), maps=self.maps.to(device), held=self.held.to(device))
+        moved = {name: getattr(self, name).to(device) for name in ("interpolation", "maps", "without_past")}
+        return replace(self, **moved)
 
     @cached_property
     def _blended(self) -> th.Tensor:

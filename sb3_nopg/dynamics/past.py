@@ -6,8 +6,6 @@ recorded states say more of that than one: an earlier step counts by its action 
 actions alone would do for voltages drawn at random, and fail as soon as a controller draws them.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch as th
 
@@ -39,62 +37,34 @@ def recorded_past(dataset: TransitionDataset, labels: np.ndarray | None, changes
     return np.concatenate(parts, axis=1), n_past
 
 
-@dataclass(frozen=True)
-class HeldPast:
-    """
-    What the steps before a state did if one action was held all the while: affine in that action.
-
-    :param value: with an action of zero, (m, q)
-    :param action_slope: (m, q, d_a)
-    """
-
-    value: th.Tensor
-    action_slope: th.Tensor
-
-    def under(self, actions: th.Tensor) -> th.Tensor:
-        """
-        :param actions: (m, d_a)
-        :return: (m, q)
-        """
-        return self.value + (self.action_slope @ actions[..., None])[..., 0]
-
-
 class UsualPast:
     """
-    What came before a state, as far as the state and the actions before tell: a regression over all data.
+    What the steps before a state did where that was not recorded: nobody acted, and nothing moved or, in data whose episodes
+    begin in motion, what goes with the state.
 
-    :param samples: states, with the actions before as inputs and the changes before as targets, the last step first each
+    :param samples: whose states to take
+    :param earlier: actions and changes before each, (n, q)
     :param n_earlier: steps
-    :param n_actions: d_a
+    :param rest: an action that is none, (d_a,)
+    :param begins_at_rest: whether nothing moves before an episode
     """
 
-    def __init__(self, samples: Samples, n_earlier: int, n_actions: int):
-        self.n_earlier, self._n_actions = n_earlier, n_actions
-        self._regression = AffineRegression(samples) if n_earlier else None
+    def __init__(self, samples: Samples, earlier: th.Tensor, n_earlier: int, rest: th.Tensor, *, begins_at_rest: bool):
+        self._n_earlier, self._rest, self._regression = n_earlier, rest, None
+        if n_earlier and not begins_at_rest:
+            n_actions, d = len(rest), samples.states.shape[1]
+            steps = earlier.reshape(len(earlier), n_earlier, n_actions + d)
+            actions, changes = steps[..., :n_actions].flatten(1), steps[..., n_actions:].flatten(1)
+            self._regression = AffineRegression(Samples(samples.coordinates, samples.states, actions, changes))
 
-    @classmethod
-    def of(cls, samples: Samples, earlier: th.Tensor, n_earlier: int, n_actions: int) -> "UsualPast":
-        """
-        :param samples: whose states to take
-        :param earlier: actions and changes before each, (n, q)
-        :param n_earlier: steps
-        :param n_actions: d_a
-        """
-        d = samples.states.shape[1]
-        steps = earlier.reshape(len(earlier), n_earlier, n_actions + d)
-        actions, changes = steps[..., :n_actions].flatten(1), steps[..., n_actions:].flatten(1)
-        return cls(Samples(samples.coordinates, samples.states, actions, changes), n_earlier, n_actions)
-
-    def held(self, states: th.Tensor) -> HeldPast:
+    def __call__(self, states: th.Tensor) -> th.Tensor:
         """
         :param states: (m, d)
+        :return: action and change of each earlier step, the last one first, (m, q)
         """
-        m, d, n_actions = len(states), states.shape[1], self._n_actions
-        if self._regression is None:
-            return HeldPast(states.new_zeros(m, 0), states.new_zeros(m, 0, n_actions))
-        maps = self._regression.maps_at(states)
-        changes = maps.value.view(m, self.n_earlier, d)
-        slopes = maps.action_slope.reshape(m, self.n_earlier, d, self.n_earlier, n_actions).sum(dim=3)
-        same = th.eye(n_actions, dtype=states.dtype).expand(m, self.n_earlier, -1, -1)
-        value = th.cat([changes.new_zeros(m, self.n_earlier, n_actions), changes], dim=2)
-        return HeldPast(value.flatten(1), th.cat([same, slopes], dim=2).flatten(1, 2))
+        m, d = states.shape
+        actions = self._rest.expand(m, self._n_earlier, -1)
+        changes = states.new_zeros(m, self._n_earlier, d)
+        if self._regression is not None:
+            changes = self._regression.predict(states, actions.flatten(1)).view(m, self._n_earlier, d)
+        return th.cat([actions, changes], dim=2).flatten(1)

@@ -12,7 +12,7 @@ from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, left_out_errors
-from sb3_nopg.dynamics.past import UsualPast, recorded_past
+from sb3_nopg.dynamics.past import recorded_past
 from sb3_nopg.dynamics.regression import LocalAffineRegression, Samples
 
 # First steps of episodes that are looked at, and how much worse than others they may be predicted as if from rest.
@@ -97,7 +97,7 @@ class Prepared:
 
     def at_rest(self, inputs: "Inputs") -> "Prepared":
         """
-        The same with the first steps of episodes too, where these look as if nobody had acted before: a rig that is let go.
+        The same with the first steps of episodes too, where these look as if nothing had moved before: a rig that is let go.
 
         :param inputs: with earlier steps
         """
@@ -105,17 +105,12 @@ class Prepared:
         first = th.from_numpy(np.flatnonzero(self.n_past < inputs.n_earlier))
         if not len(first) or self.labels is None:
             return self
-        samples, n = self.samples(inputs, known), inputs.n_earlier
-        usual = UsualPast.of(samples, self.past(n)[known], n, self.actions.shape[1])
-        earlier = self.earlier.clone()
-        earlier[first, : self.past(n).shape[1]] = usual.held(self.states[first]).under(th.zeros_like(self.actions[first]))
-        filled = replace(self, earlier=earlier)
-        begun = filled.samples(inputs, first[:_MOST_FIRST])
+        samples, begun = self.samples(inputs, known), self.samples(inputs, first[:_MOST_FIRST])
         left_out = LeftOut.of(self.labels_of(known), len(samples))
         missed = left_out_errors(samples, left_out, (math.inf,))[0].abs().mean(dim=0)
         maps = LocalAffineRegression(samples).maps_at(begun.states)
         found = (begun.targets - maps.at_own_states(begun.inputs)).abs().mean(dim=0)
-        return replace(filled, begins_at_rest=bool((found <= _AS_GOOD_AT_REST * missed + 1e-12).all()))
+        return replace(self, begins_at_rest=bool((found <= _AS_GOOD_AT_REST * missed + 1e-12).all()))
 
     def labels_of(self, rows: th.Tensor) -> np.ndarray | None:
         return None if self.labels is None else self.labels[rows.numpy()]

@@ -88,9 +88,7 @@ class Stepper:
         """What is applied of the actions that a policy asks for, (m, d_a)."""
         return np.minimum(np.maximum(actions, self._low), self._high)
 
-    def step(
-        self, situation: Situation, applied: np.ndarray, noise: np.ndarray | None = None
-    ) -> tuple[Situation, np.ndarray]:
+    def step(self, situation: Situation, applied: np.ndarray, noise: np.ndarray | None = None) -> tuple[Situation, np.ndarray]:
         """
         :param situation: before
         :param applied: actions within their range, (m, d_a)

@@ -26,7 +26,7 @@ from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.step_function import step_function
 from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.training.imitation import imitate
-from sb3_nopg.training.objective import nodes_gradient, trajectory_gradient
+from sb3_nopg.training.objective import follow_policy, nodes_gradient, trajectory_gradient
 
 _logger = logging.getLogger(__name__)
 VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
@@ -35,13 +35,17 @@ _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 192
 # Share of a stage's updates that are made on the nodes, where it starts from value iteration.
 _ON_NODES = 1 / 3
 # Share of all updates that candidates are tried with, on one half of the data.
-_ON_HALVES = 0.5
+_ON_HALVES = 0.4
 # A policy that is good already is changed with more care, and every stage ends with small steps.
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward.
 _CHANGE_COST = 0.1
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate.
 _TELLING = 0.1
+# Updates between two looks at how good a policy has become, and trajectories that tell.
+_CHECK_EVERY, _N_COMPARED = 10, 64
+# Of one trajectory in the gradient of an update, in medians of all.
+_MOST_WEIGHT = 2.0
 # States that a linear controller is taught at.
 _N_TAUGHT = 1500
 
@@ -93,6 +97,8 @@ class Stage:
     :param n_updates: that it will be trained for
     :param done: updates made
     :param node_values: V at the nodes that trajectories end with; None for none
+    :param best: parameters that earned most along the trajectories that they are all compared by; None before any were
+    :param best_return: what these earned
     :param began: when, s
     """
 
@@ -101,6 +107,8 @@ class Stage:
     n_updates: int
     done: int = 0
     node_values: th.Tensor | None = None
+    best: dict[str, Any] | None = None
+    best_return: float = -np.inf
     began: float = field(default_factory=time.perf_counter)
 
 
@@ -209,9 +217,28 @@ class Course:
         if on_nodes and not self._is_on_nodes(stage):
             # Gradients along trajectories have another size: what Adam remembers of the nodes' would hold them back.
             self.policy.optimizer.state.clear()
+        if stage.done % _CHECK_EVERY == 0 or stage.done >= stage.n_updates:
+            self._look(stage, estimator)
         if stage.done >= stage.n_updates:
             self._end_stage()
         return record
+
+    def _look(self, stage: Stage, estimator: ModelEstimator) -> None:
+        """Remember the policy if none of the stage was better: a gradient along trajectories that tumble leads anywhere."""
+        if self.settings.horizon == 0:
+            return
+        n_actions = self.policy.action_space.shape[0] if self.policy.is_stochastic else None
+        # The same trajectories every time, and none that training has seen.
+        bundle = estimator.bundle(
+            (self.settings.seed, 2**31),
+            _N_COMPARED,
+            estimator.n_steps(self.settings.horizon),
+            n_actions,
+            change_cost=_CHANGE_COST * estimator.reward_size,
+        )
+        found = float(follow_policy(estimator.dynamics, self.policy, bundle).returns.mean())
+        if found > stage.best_return:
+            stage.best, stage.best_return = parameters_of(self.policy), found
 
     def _estimator(self, stage: Stage) -> ModelEstimator:
         if stage.trained_on == "all":
@@ -246,7 +273,7 @@ class Course:
             node_values=self._end_values(stage, estimator),
             change_cost=_CHANGE_COST * estimator.reward_size,
         )
-        trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle)
+        trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle, _MOST_WEIGHT)
         from_starts = trajectories.returns[len(bundle.starts) // 2 :]
         return {
             "train/estimated_return": float(from_starts.mean()),
@@ -293,6 +320,7 @@ class Course:
             self._teach_linear_controller(estimator)
         if stage.recipe != OWN:
             self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began)))
+        self._look(stage, estimator)
         _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)
 
     def _teach_linear_controller(self, estimator: ModelEstimator) -> None:
@@ -309,9 +337,8 @@ class Course:
     def _end_stage(self) -> None:
         stage = self.stage
         assert stage is not None
-        self.trained.append(
-            Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), stage.done, _since(stage.began))
-        )
+        best = stage.best or parameters_of(self.policy)
+        self.trained.append(Trained(stage.recipe, stage.trained_on, best, stage.done, _since(stage.began)))
         self.stage = None
         if not self._planned and self.half is not None and all(one.trained_on == "half" for one in self.trained):
             self._plan_the_best()

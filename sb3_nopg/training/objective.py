@@ -83,13 +83,17 @@ def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> T
         return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)
 
 
-def trajectory_gradient(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> Trajectories:
+def trajectory_gradient(
+    model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle, most_weight: float | None = None
+) -> Trajectories:
     """
     ∇Ĵ_H along trajectories, the mean of all, added to the gradients of the policy's parameters with a minus.
 
     :param model: of the system
     :param policy: its parameters get gradients
     :param bundle: trajectories to follow
+    :param most_weight: of one trajectory's derivative, in medians of all: those that tumble have derivatives of any size, and
+        would drown the others'; None for the gradient as it is
     :return: of the policy as it was
     """
     trajectories = follow_policy(model, policy, bundle)
@@ -104,5 +108,8 @@ def trajectory_gradient(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle
     policy_slopes = th.stack(slopes, dim=1).view(n_steps, m, actions.shape[1], n_columns)
     with th.no_grad():
         derivative = sweep_back(model, trajectories, policy_slopes, bundle.gamma)
+        if most_weight is not None:
+            size = derivative.square().sum(dim=(0, 2)).sqrt()
+            derivative = derivative * (most_weight * size.median() / size.clamp_min(1e-300)).clamp_max(1.0)[:, None]
     actions.backward(-derivative.reshape(n_steps * m, -1).to(actions.dtype) / m)
     return trajectories
