@@ -106,6 +106,16 @@ class Bounds:
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 
+    def stretched(self, share: float) -> "Bounds":
+        """
+        With more that counts as known, on the sides where nothing ends.
+
+        :param share: of the recorded range, on each side
+        """
+        more = share * (self.high - self.low)
+        low, high = th.where(self.ends_low, self.low, self.low - more), th.where(self.ends_high, self.high, self.high + more)
+        return replace(self, low=low, high=high)
+
     @property
     def width(self) -> th.Tensor:
         """Softness of each coordinate's edges, (d,)."""

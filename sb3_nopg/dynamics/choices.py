@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch as th
 
 from sb3_nopg.action_lag import actions_follow_from_states
@@ -18,8 +19,8 @@ from sb3_nopg.errors import InputError
 _logger = logging.getLogger(__name__)
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number.
 _EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
-# Rows that know their past, for each coefficient.
-_ROWS_A_COEFFICIENT = 5
+# Episodes and, for each coefficient, rows that know their past: with fewer, earlier steps are not asked for.
+_LEAST_EPISODES, _ROWS_A_COEFFICIENT = 5, 5
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
 # What is explained to this share is not worth a closer look.
@@ -82,7 +83,8 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     ]
     if wanted is not None and not enough:
         raise InputError("n_earlier_steps", f"too few rows know {wanted} earlier steps", "Give longer episodes, or fewer")
-    if wanted is None and data.labels is None:
+    if wanted is None and (data.labels is None or len(np.unique(data.labels)) < _LEAST_EPISODES):
+        # Within an episode the last change tells the next, whatever the system: only other episodes show what it is worth.
         enough = [0]
     # All on the rows of the last, or they could not be compared.
     rows = data.rows(enough[-1]) if len(enough) > 1 else None

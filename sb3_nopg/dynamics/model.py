@@ -28,8 +28,14 @@ _logger = logging.getLogger(__name__)
 #: nodes by number of coordinates
 N_NODES = {1: 400, 2: 2500, 3: 5000}
 N_NODES_OTHERWISE = 12_000
+#: where an angle goes far
+N_NODES_AROUND = 20_000
 # Transitions per coefficient of one affine model, at least.
 _LEAST_ROWS = 2
+# One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of it.
+_AFFINE_REACH = 0.3
+# First steps of episodes that are looked at.
+_MOST_FIRST = 500
 # Fewer have nothing between them.
 _LEAST_NODES = 2
 
@@ -99,8 +105,6 @@ class DynamicsModel:
         data = Prepared.of(dataset, coordinates, rewards)
         choices = choose(data, bandwidth, n_earlier_steps, reward is not None) if like is None else like.choices
         inputs = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
-        if choices.n_earlier_steps:
-            data = data.at_rest(inputs)
         rows = data.rows(choices.n_earlier_steps)
         if len(rows) < _LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
@@ -108,7 +112,13 @@ class DynamicsModel:
                 f"{len(rows)} transitions know the {choices.n_earlier_steps} step(s) before them, too few for a model",
                 "Give longer episodes, or more of them",
             )
-        bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
+        if like is not None:
+            # Where the task ends is known, whichever part of the data a model is of.
+            bounds = like.bounds.to(th.device("cpu"))
+        else:
+            bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
+            if math.isinf(choices.bandwidth) and not bool(coordinates.bent.any()):
+                bounds = bounds.stretched(_AFFINE_REACH)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
                 "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "
@@ -126,7 +136,7 @@ class DynamicsModel:
         action_range = _action_range(dataset)
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
-        n_nodes = N_NODES.get(coordinates.dim, N_NODES_OTHERWISE) if n_nodes is None else n_nodes
+        n_nodes = _usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
         nodes = _compile(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
         samples = regressions[0].samples
         usual_past = UsualPast(
@@ -134,7 +144,12 @@ class DynamicsModel:
             data.past(inputs.n_earlier)[rows],
             inputs.n_earlier,
             th.zeros_like(action_range[0]).clamp(*action_range),
-            begins_at_rest=data.begins_at_rest,
+        )
+        first_rows = data.first_rows[:_MOST_FIRST]
+        usual_past.fit_first_steps(
+            data.samples(replace(inputs, n_earlier=0), first_rows),
+            regressions[0].maps_at(data.states[first_rows]),
+            inputs.features.size,
         )
         noise = like.noise.cpu() if like is not None else _noise(samples, choices.bandwidth, data.labels_of(rows))
         reward_range = (float(rewards.min()), float(rewards.max()))
@@ -289,6 +304,11 @@ def _compile(
     maps = compiled(nodes, regressions)
     alone = maps if without_past is regressions else compiled(nodes, without_past)
     return NodeMaps(Interpolation.between(coordinates, nodes, scale), maps, alone, single)
+
+
+def _usual_number_of_nodes(coordinates: Coordinates) -> int:
+    otherwise = N_NODES_AROUND if bool(coordinates.bent.any()) else N_NODES_OTHERWISE
+    return N_NODES.get(coordinates.dim, otherwise)
 
 
 def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:

@@ -11,9 +11,11 @@ import torch as th
 
 from sb3_nopg.action_lag import rows_with_a_past
 from sb3_nopg.dataset import TransitionDataset
-from sb3_nopg.dynamics.regression import AffineRegression, Samples
+from sb3_nopg.dynamics.regression import AffineMaps, AffineRegression, Samples, spread_of
 
 MOST_EARLIER = 2
+# Of standardised changes, towards what usually goes with a state.
+_FIRST_STEPS_RIDGE = 1e-3
 
 
 def recorded_past(dataset: TransitionDataset, labels: np.ndarray | None, changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -39,23 +41,50 @@ def recorded_past(dataset: TransitionDataset, labels: np.ndarray | None, changes
 
 class UsualPast:
     """
-    What the steps before a state did where that was not recorded: nobody acted, and nothing moved or, in data whose episodes
-    begin in motion, what goes with the state.
+    What the steps before a state did where that was not recorded: no action, and changes that go with the state.
 
-    :param samples: whose states to take
-    :param earlier: actions and changes before each, (n, q)
+    A rig that is let go has a past that no free motion has. Whatever it was, first steps of episodes show what it leads to:
+    the changes are those that predict first steps best, and as usual otherwise.
+
+    :param samples: with a past
+    :param earlier: actions and changes before each of these, (n, q)
     :param n_earlier: steps
     :param rest: an action that is none, (d_a,)
-    :param begins_at_rest: whether nothing moves before an episode
     """
 
-    def __init__(self, samples: Samples, earlier: th.Tensor, n_earlier: int, rest: th.Tensor, *, begins_at_rest: bool):
+    def __init__(self, samples: Samples, earlier: th.Tensor, n_earlier: int, rest: th.Tensor):
         self._n_earlier, self._rest, self._regression = n_earlier, rest, None
-        if n_earlier and not begins_at_rest:
+        if n_earlier:
             n_actions, d = len(rest), samples.states.shape[1]
             steps = earlier.reshape(len(earlier), n_earlier, n_actions + d)
             actions, changes = steps[..., :n_actions].flatten(1), steps[..., n_actions:].flatten(1)
             self._regression = AffineRegression(Samples(samples.coordinates, samples.states, actions, changes))
+            self._spread = spread_of(changes)
+
+    def fit_first_steps(self, first: Samples, maps: AffineMaps, n_features: int) -> None:
+        """
+        :param first: first steps of episodes, the action's features as inputs
+        :param maps: of the regression with a past, at their states
+        :param n_features: of the action; what follows them are earlier steps
+        """
+        if self._regression is None or not len(first):
+            return
+        m, d, n_actions = len(first), first.states.shape[1], len(self._rest)
+        of_past = maps.action_slope[..., n_features:].unflatten(-1, (self._n_earlier, n_actions + d))
+        of_changes = of_past[..., n_actions:].flatten(2)  # (m, d, L d)
+        actions = self._rest.expand(m, self._n_earlier, -1)
+        known = maps.value + (maps.action_slope[..., :n_features] @ first.inputs[..., None])[..., 0]
+        known = known + (of_past[..., :n_actions].flatten(2) @ actions.flatten(1)[..., None])[..., 0]
+        scale = spread_of(first.targets)
+        missing = (first.targets - known) / scale
+        # Σ_i |missing_i − B_i Wᵀ φ_i|² + ridge |W − W₀|²: linear in W.
+        features, usual = self._regression.features(first.states, actions.flatten(1)), self._regression.coefficients
+        design = features[:, None, :, None] * (of_changes / scale[:, None] * self._spread)[:, :, None, :]
+        design = design.flatten(2).flatten(0, 1)  # (m d, g L d)
+        away = missing.flatten() - design @ (usual / self._spread).flatten()
+        moment = design.T @ design / m + _FIRST_STEPS_RIDGE * th.eye(design.shape[1], dtype=design.dtype)
+        found = th.linalg.solve(moment, design.T @ away / m).view_as(usual)
+        self._regression.coefficients = usual + found * self._spread
 
     def __call__(self, states: th.Tensor) -> th.Tensor:
         """

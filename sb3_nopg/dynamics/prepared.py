@@ -1,7 +1,6 @@
 """Recorded transitions as regressions need them: states in coordinates, what was done before, which rows know that."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,8 @@ from sb3_nopg.datafiles.transform import episode_labels
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.cross_validation import LeftOut, left_out_errors
 from sb3_nopg.dynamics.past import recorded_past
-from sb3_nopg.dynamics.regression import LocalAffineRegression, Samples
-
-# First steps of episodes that are looked at, and how much worse than others they may be predicted as if from rest.
-_MOST_FIRST, _AS_GOOD_AT_REST = 500, 1.5
+from sb3_nopg.dynamics.regression import Samples
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,6 @@ class Prepared:
     rewards: th.Tensor
     terminals: th.Tensor
     labels: np.ndarray | None
-    begins_at_rest: bool = False
 
     @classmethod
     def of(cls, dataset: TransitionDataset, coordinates: Coordinates, rewards: np.ndarray) -> "Prepared":
@@ -92,25 +86,13 @@ class Prepared:
         return self.earlier[:, : n_earlier * (self.actions.shape[1] + self.coordinates.dim)]
 
     def rows(self, n_earlier: int) -> th.Tensor:
-        """Numbers of the rows whose past is known, or known to have been rest."""
-        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) | self.begins_at_rest))
+        """Numbers of the rows whose past is known."""
+        return th.from_numpy(np.flatnonzero(self.n_past >= n_earlier))
 
-    def at_rest(self, inputs: "Inputs") -> "Prepared":
-        """
-        The same with the first steps of episodes too, where these look as if nothing had moved before: a rig that is let go.
-
-        :param inputs: with earlier steps
-        """
-        known = th.from_numpy(np.flatnonzero(self.n_past >= inputs.n_earlier))
-        first = th.from_numpy(np.flatnonzero(self.n_past < inputs.n_earlier))
-        if not len(first) or self.labels is None:
-            return self
-        samples, begun = self.samples(inputs, known), self.samples(inputs, first[:_MOST_FIRST])
-        left_out = LeftOut.of(self.labels_of(known), len(samples))
-        missed = left_out_errors(samples, left_out, (math.inf,))[0].abs().mean(dim=0)
-        maps = LocalAffineRegression(samples).maps_at(begun.states)
-        found = (begun.targets - maps.at_own_states(begun.inputs)).abs().mean(dim=0)
-        return replace(self, begins_at_rest=bool((found <= _AS_GOOD_AT_REST * missed + 1e-12).all()))
+    @property
+    def first_rows(self) -> th.Tensor:
+        """Numbers of the first rows of episodes, (e,)."""
+        return th.from_numpy(np.flatnonzero(self.n_past == 0))
 
     def labels_of(self, rows: th.Tensor) -> np.ndarray | None:
         return None if self.labels is None else self.labels[rows.numpy()]

@@ -91,18 +91,18 @@ class AffineRegression:
         self._coordinates = samples.coordinates
         self._mean, self._scale = samples.states.mean(dim=0), spread_of(samples.states)
         self._input_mean, self._input_scale = samples.inputs.mean(dim=0), spread_of(samples.inputs)
-        features, target_scale = self._features(samples.states, samples.inputs), spread_of(samples.targets)
+        features, target_scale = self.features(samples.states, samples.inputs), spread_of(samples.targets)
         moment = features.T @ features / len(features)
         ridge = _GLOBAL_RIDGE * th.eye(len(moment), dtype=moment.dtype)
         ridge[0, 0] = 0.0
         coefficients = th.linalg.solve(moment + ridge, features.T @ (samples.targets / target_scale) / len(features))
-        self._coefficients = coefficients * target_scale  # (g, t)
+        self.coefficients = coefficients * target_scale  # (g, t)
 
     @property
     def _bent(self) -> th.Tensor:
         return self._coordinates.bent
 
-    def _features(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
+    def features(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
         """1, straight coordinates, sine and cosine of bent ones, inputs: (n, g)."""
         bent = self._bent
         straight = (states[:, ~bent] - self._mean[~bent]) / self._scale[~bent]
@@ -116,7 +116,7 @@ class AffineRegression:
         :param inputs: (n, p)
         :return: (n, t)
         """
-        return self._features(states, inputs) @ self._coefficients
+        return self.features(states, inputs) @ self.coefficients
 
     def maps_at(self, states: th.Tensor) -> AffineMaps:
         """
@@ -126,7 +126,7 @@ class AffineRegression:
         """
         bent, n, p = self._bent, len(states), len(self._input_scale)
         n_bent, n_straight = int(bent.sum()), int((~bent).sum())
-        slopes = self._coefficients[1:].T  # (t, g - 1)
+        slopes = self.coefficients[1:].T  # (t, g - 1)
         state_slope = states.new_zeros(n, slopes.shape[0], states.shape[1])
         state_slope[..., ~bent] = slopes[:, :n_straight] / self._scale[~bent]
         if n_bent:
