@@ -9,7 +9,7 @@ import torch as th
 
 from sb3_nopg.action_lag import actions_follow_from_states
 from sb3_nopg.dynamics.action_features import ActionFeatures
-from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, LeftOut, left_out_errors, unexplained, widest_good
+from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import Samples
@@ -23,6 +23,8 @@ _EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
 _LEAST_EPISODES, _ROWS_A_COEFFICIENT = 5, 5
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
+# A quadratic reward that leaves no more than this unexplained is better than a local one: it goes on beyond the data.
+_QUADRATIC_ENOUGH = 0.1
 # What is explained to this share is not worth a closer look.
 _EXPLAINED = 1e-3
 
@@ -114,7 +116,7 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> tuple[float | None, float]
     which = widest_good(errors)
     if not bool(data.coordinates.bent.any()):
         quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
-        if quadratic <= 1.1 * float(errors[which]):
+        if quadratic <= max(NEARLY_AS_GOOD * float(errors[which]), _QUADRATIC_ENOUGH):
             return None, quadratic
     return BANDWIDTHS[which], float(errors[which])
 

@@ -11,7 +11,7 @@ from sb3_nopg.dynamics.regression import LocalAffineRegression, Samples, spread_
 #: in standard deviations of each coordinate
 BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
 # The widest one that errs by no more than this factor above the least: over many steps, noise that was learned adds up.
-NEARLY_AS_GOOD = 1.1
+NEARLY_AS_GOOD = 1.25
 _N_FOLDS, _MOST_JUDGED, _MOST_USED = 5, 500, 20_000
 # Of few episodes, stretches of this share of the data are left out instead.
 _STRETCH = 0.05

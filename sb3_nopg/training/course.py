@@ -40,8 +40,9 @@ _ON_HALVES = 0.4
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward.
 _CHANGE_COST = 0.1
-# A policy of half of the data must be better by this share of what lies between the best and the worst candidate.
-_TELLING = 0.1
+# A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
+# more often by this share.
+_TELLING, _LASTING_LESS = 0.05, 0.02
 # The same where all are judged by what they were trained on, which tells little: the first recipe counts as the safest.
 _TELLING_IN_SAMPLE = 0.5
 # Updates between two looks at how good a policy has become, and trajectories that tell.
@@ -392,13 +393,15 @@ class Course:
         names = [judged.name for judged in self.judgement.ranking]
         order = sorted(range(len(self.trained)), key=lambda number: names.index(_name(self.trained[number])))
         scores = {judged.name: judged.score for judged in self.judgement.ranking}
+        lasting = {judged.name: judged.lasting for judged in self.judgement.ranking}
         telling = _TELLING_IN_SAMPLE if self.half is None else _TELLING
         enough = scores[names[0]] - telling * (scores[names[0]] - scores[names[-1]])
 
         def comes_later(number: int) -> tuple[bool, int]:
             # What was made of all of the data has seen more than halves can tell: it comes first where it is nearly as good.
             one = self.trained[number]
-            later = not (one.trained_on == "all" and one.n_updates and scores[_name(one)] >= enough)
+            nearly_as_good = scores[_name(one)] >= enough and lasting[_name(one)] >= lasting[names[0]] - _LASTING_LESS
+            later = not (one.trained_on == "all" and nearly_as_good)
             safest_first = self.half is None and not later
             return later, self.settings.recipes.index(one.recipe) if safest_first else 0
 

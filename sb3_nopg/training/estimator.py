@@ -22,6 +22,8 @@ from sb3_nopg.training.objective import Bundle
 _HORIZONS, _MOST_STEPS = 1.2, 120
 # To the end means until the discount has left this little.
 _LEFT, _LONGEST = 0.01, 500
+# A policy that withstands more than the residuals of a model is one that withstands what the model does not know.
+MORE_NOISE = 2.0
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200
 
@@ -164,7 +166,7 @@ class ModelEstimator:
         n_data, device = int(share_of_data * n), self.starts.device
         recorded = th.randint(len(self.states), (n_data,), generator=generator).to(device)
         started = th.randint(len(self.starts), (n - n_data,), generator=generator).to(device)
-        noise = draw_noise(self.dynamics, n_steps, n, generator)
+        noise = MORE_NOISE * draw_noise(self.dynamics, n_steps, n, generator)
         drawn = None
         if n_actions_drawn is not None:
             drawn = th.randn(n_steps, n, n_actions_drawn, generator=generator, dtype=th.float64).to(device)
