@@ -56,6 +56,8 @@ class Bounds:
     :param limits: their ends, infinite for none, (c, 2)
     :param limit_width: softness of each, (c,)
     :param unexplained_ends: share of the terminal states that lie among the others
+    :param reach: share of the recorded range by which trajectories may leave it before they count as lost, where they are
+        looked at; a policy that learns is to stay inside
     """
 
     coordinates: Coordinates
@@ -67,6 +69,7 @@ class Bounds:
     limits: th.Tensor
     limit_width: th.Tensor
     unexplained_ends: float
+    reach: float = 0.0
 
     @classmethod
     def of(
@@ -106,15 +109,10 @@ class Bounds:
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 
-    def stretched(self, share: float) -> "Bounds":
-        """
-        With more that counts as known, on the sides where nothing ends.
-
-        :param share: of the recorded range, on each side
-        """
-        more = share * (self.high - self.low)
-        low, high = th.where(self.ends_low, self.low, self.low - more), th.where(self.ends_high, self.high, self.high + more)
-        return replace(self, low=low, high=high)
+    def _beyond(self) -> tuple[th.Tensor, th.Tensor]:
+        """How far beyond the recorded range a model is believed below and above, (d,) each."""
+        more = self.reach * (self.high - self.low)
+        return more.masked_fill(self.ends_low, 0.0), more.masked_fill(self.ends_high, 0.0)
 
     @property
     def width(self) -> th.Tensor:
@@ -129,8 +127,9 @@ class Bounds:
     @cached_property
     def edges(self) -> tuple[th.Tensor, th.Tensor]:
         """Beyond which nothing more can be lost, (d,) each; angles without ends have none."""
-        padding, free = _PADDING * self.width, self.coordinates.round
-        return (self.low - padding).masked_fill(free, -math.inf), (self.high + padding).masked_fill(free, math.inf)
+        padding, free, (below, above) = _PADDING * self.width, self.coordinates.round, self._beyond()
+        low, high = self.low - padding - below, self.high + padding + above
+        return low.masked_fill(free, -math.inf), high.masked_fill(free, math.inf)
 
     def hold(self, states: th.Tensor) -> th.Tensor:
         """
@@ -195,8 +194,8 @@ class Bounds:
         :param states: (m, d)
         :return: whether the task has ended, and whether what is known was left, (m,) each
         """
-        margin = _MARGIN * self.width
-        above, below = states > self.high + margin, states < self.low - margin
+        margin, (more_below, more_above) = _MARGIN * self.width, self._beyond()
+        above, below = states > self.high + margin + more_above, states < self.low - margin - more_below
         above, below = above & ~self.coordinates.round, below & ~self.coordinates.round
         ended = ((above & self.ends_high) | (below & self.ends_low)).any(dim=1)
         left = ((above & ~self.ends_high) | (below & ~self.ends_low)).any(dim=1)

@@ -118,7 +118,7 @@ class DynamicsModel:
         else:
             bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
             if math.isinf(choices.bandwidth) and not bool(coordinates.bent.any()):
-                bounds = bounds.stretched(_AFFINE_REACH)
+                bounds = replace(bounds, reach=_AFFINE_REACH)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
                 "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "

@@ -24,6 +24,8 @@ _HORIZONS, _MOST_STEPS = 1.2, 120
 _LEFT, _LONGEST = 0.01, 500
 # A policy that withstands more than the residuals of a model is one that withstands what the model does not know.
 MORE_NOISE = 2.0
+# Friction and offsets of an actuator push steadily to one side: so much of half the actions' range.
+_OFFSET = 0.05
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200
 
@@ -166,13 +168,20 @@ class ModelEstimator:
         n_data, device = int(share_of_data * n), self.starts.device
         recorded = th.randint(len(self.states), (n_data,), generator=generator).to(device)
         started = th.randint(len(self.starts), (n - n_data,), generator=generator).to(device)
-        noise = MORE_NOISE * draw_noise(self.dynamics, n_steps, n, generator)
+        noise = MORE_NOISE * draw_noise(self.dynamics, n_steps, n, generator) + self._offsets(n, generator)
         drawn = None
         if n_actions_drawn is not None:
             drawn = th.randn(n_steps, n, n_actions_drawn, generator=generator, dtype=th.float64).to(device)
         starts = th.cat([self.states[recorded], self.starts[started]])
         earlier = th.cat([self.pasts[recorded], self.dynamics.past_at_rest(starts[n_data:])])
         return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, change_cost, earlier)
+
+    def _offsets(self, n: int, generator: th.Generator) -> th.Tensor:
+        """What an action that is off by a little, the same all along a trajectory, changes in each step, (n, d)."""
+        low, high = self.dynamics.action_range
+        off = _OFFSET * th.randn(n, len(low), generator=generator, dtype=th.float64).to(low.device) * (high - low) / 2.0
+        slope = self.dynamics.nodes.maps.action_slope[:, : self.dynamics.coordinates.dim, : len(low)].mean(dim=0)
+        return off @ slope.T
 
     def _encoded(self, observations: np.ndarray) -> th.Tensor:
         tensor = th.from_numpy(np.array(observations, dtype=np.float64)).to(self.dynamics.noise.device)
