@@ -50,9 +50,9 @@ def followed(monkeypatch):
     bundles = []
     original = sb3_nopg.training.course.trajectory_gradient
 
-    def watched(model, policy, bundle):
+    def watched(model, policy, bundle, *settings):
         bundles.append(bundle)
-        return original(model, policy, bundle)
+        return original(model, policy, bundle, *settings)
 
     monkeypatch.setattr(sb3_nopg.training.course, "trajectory_gradient", watched)
     return bundles
@@ -68,12 +68,13 @@ def test_every_start_is_tried_on_a_half_and_the_best_on_all(variant):
     wholes = [candidate for candidate in model.candidates if candidate.trained_on == "all"]
     assert {candidate.recipe for candidate in halves} >= STARTS
     assert wholes
-    assert sum(candidate.n_updates for candidate in (*halves, wholes[0])) >= 16
+    assert sum(candidate.n_updates for candidate in halves) + max(candidate.n_updates for candidate in wholes) >= 16
     # The chosen one first: one of all of the data where it is nearly as good as any.
     scores = [candidate.score for candidate in model.candidates]
-    nearly = max(scores) - 0.1 * (max(scores) - min(scores))
+    nearly = max(scores) - 0.05 * (max(scores) - min(scores))
     assert model.candidates[0].score >= nearly
-    if any(candidate.score >= nearly for candidate in wholes):
+    lasts = next(candidate.lasting for candidate in model.candidates if candidate.score == max(scores))
+    if any(candidate.score >= nearly and candidate.lasting >= lasts - 0.02 for candidate in wholes):
         assert model.candidates[0].trained_on == "all"
     assert len(model.judgement.ranking) == len(model.candidates)
     assert model.judgement.margin is not None

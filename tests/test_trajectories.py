@@ -152,7 +152,8 @@ def check_against_autograd(model, policy, bundle, tolerance=1e-8):
 @pytest.mark.parametrize("name", TRACEABLE)
 def test_the_gradient_is_autograd_s(name, stochastic):
     model = model_of(name)
-    trajectories = check_against_autograd(model, policy_for(model, stochastic), bundle_for(model, stochastic))
+    policy = policy_for(model, stochastic, size=6.0)
+    trajectories = check_against_autograd(model, policy, bundle_for(model, stochastic))
     # Both kinds of actions were there: as asked for, and cut off.
     assert 0.02 < float(trajectories.asked_for.double().mean()) < 1.0
 
