@@ -126,7 +126,7 @@ def predicted_changes(model: DynamicsModel, data: TransitionDataset) -> th.Tenso
     """What the model says of the changes in a data set's rows, for a model without earlier steps, (n, d)."""
     states = model.coordinates.encode(th.tensor(data.observations))
     inputs = model.features(th.tensor(data.actions))
-    nearest = model.nodes.interpolation.locate(states)
+    nearest = model.nodes.between_maps.locate(states)
     return model.nodes.evaluate(states, inputs, nearest)[:, : model.coordinates.dim]
 
 

@@ -33,13 +33,13 @@ def fit(data: TransitionDataset, **settings) -> DynamicsModel:
 def test_a_linear_system_is_found_to_be_one():
     model = fit(record(linear, linear_reward))
     assert math.isinf(model.choices.bandwidth)
-    assert model.choices.reward_bandwidth is None
+    assert model.choices.reward.bandwidth is None
     assert not model.choices.products
     assert model.nodes.single
     np.testing.assert_allclose(np.eye(2) + model.nodes.maps.state_slope[0].numpy(), A, atol=1e-6)
     np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-6)
     # Nothing drifts: the maps' value at a node is what A says of it.
-    expected = model.nodes.states @ th.tensor(A - np.eye(2)).T
+    expected = model.nodes.between_maps.nodes @ th.tensor(A - np.eye(2)).T
     np.testing.assert_allclose(model.nodes.maps.value.numpy(), expected.numpy(), atol=1e-6)
 
 

@@ -34,7 +34,7 @@ def test_a_given_reward_is_used_exactly(reward):
     data = record(cart, start=(0.8, 0.8))
     model = DynamicsModel.fit(data, n_nodes=60, reward=reward)
     assert isinstance(model.reward, GivenReward)
-    assert model.choices.reward_bandwidth is None
+    assert model.choices.reward.bandwidth is None
     earned = formula(data.observations, data.actions, data.next_observations)
     assert model.reward_range == pytest.approx((earned.min(), earned.max()))
     # At any state,
@@ -116,7 +116,7 @@ def test_a_reward_that_is_not_quadratic_comes_from_the_nodes():
     data = record(linear, goal, n_episodes=20)
     model = DynamicsModel.fit(data, n_nodes=300)
     assert model.reward is None
-    assert model.choices.reward_bandwidth < 1.0
+    assert model.choices.reward.bandwidth < 1.0
     equation = NodeEquation(model, model.nodes.states[:3], 0.0)
     found = equation.land(th.zeros(len(model.nodes), 1, dtype=th.float64)).reward.value
     assert float(found.min()) >= data.rewards.min()

@@ -9,6 +9,7 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg import DynamicsModel
+from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.dynamics.trajectories import Path, Trajectories, draw_noise, follow, sweep_back, weigh
 from sb3_nopg.errors import SolverError
@@ -17,6 +18,7 @@ from sb3_nopg.step_function import step_function
 from sb3_nopg.training.objective import Bundle, trajectory_gradient
 from systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, truth, two_forces
 
+BOTH_COSTS = Costs(change=0.3, distance=0.2)
 GAMMA, N_STEPS, N_NODES = 0.97, 12, 80
 
 
@@ -88,7 +90,7 @@ def policy_for(model: DynamicsModel, stochastic: bool = False, size: float = 3.0
 
 
 def bundle_for(
-    model: DynamicsModel, stochastic: bool = False, ends_with_values: bool = True, change_cost: float = 0.3
+    model: DynamicsModel, stochastic: bool = False, ends_with_values: bool = True, costs_by: Costs = BOTH_COSTS
 ) -> Bundle:
     generator = th.Generator().manual_seed(1)
     m = 10
@@ -103,13 +105,13 @@ def bundle_for(
         noise,
         drawn if stochastic else None,
         values if ends_with_values else None,
-        change_cost,
+        costs_by,
     )
 
 
 def traced(model: DynamicsModel, act, bundle: Bundle) -> Trajectories:
     """The same trajectories with autograd looking on: the model's own maps, one step after the other, in torch."""
-    interpolation, d = model.nodes.interpolation, model.coordinates.dim
+    interpolation, d = model.nodes.between_maps, model.coordinates.dim
     states = bundle.starts
     earlier = model.past_at_rest(states) if bundle.earlier is None else bundle.earlier
     visited, tape, nearest = [states], [], th.empty(0)
@@ -125,7 +127,7 @@ def traced(model: DynamicsModel, act, bundle: Bundle) -> Trajectories:
         visited.append(states)
     observations, *others = (th.stack(column) for column in zip(*tape, strict=True))
     path = Path(observations, th.stack(visited), *others)
-    return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)
+    return weigh(model, path, bundle.gamma, bundle.node_values, bundle.costs_by)
 
 
 def traced_returns(model: DynamicsModel, policy, bundle: Bundle) -> Trajectories:
@@ -158,12 +160,14 @@ def test_the_gradient_is_autograd_s(name, stochastic):
     assert 0.02 < float(trajectories.asked_for.double().mean()) < 1.0
 
 
-@pytest.mark.parametrize("change_cost", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "costs_by", [Costs(), Costs(change=1.0), Costs(distance=1.0)], ids=["no costs", "changes", "distance"]
+)
 @pytest.mark.parametrize("ends_with_values", [False, True])
 @pytest.mark.parametrize("name", ["angle, local reward", "one earlier action, one map"])
-def test_whatever_follows_the_last_step_and_whatever_changes_cost(name, ends_with_values, change_cost):
+def test_whatever_follows_the_last_step_and_whatever_steps_cost(name, ends_with_values, costs_by):
     model = model_of(name)
-    check_against_autograd(model, policy_for(model), bundle_for(model, False, ends_with_values, change_cost))
+    check_against_autograd(model, policy_for(model), bundle_for(model, False, ends_with_values, costs_by))
 
 
 def test_trajectories_that_leave_all_bounds():
@@ -195,7 +199,7 @@ def test_the_sweep_takes_any_slopes_of_a_policy():
     (expected,) = th.autograd.grad(traced(model, act, bundle).returns.sum(), pushes)
     with th.no_grad():
         path = follow(model, lambda seen, t: seen @ gain.numpy().T, bundle.starts, N_STEPS, bundle.noise)
-        trajectories = weigh(model, path, GAMMA, bundle.node_values, 0.3)
+        trajectories = weigh(model, path, GAMMA, bundle.node_values, BOTH_COSTS)
         found = sweep_back(model, trajectories, gain.expand(N_STEPS, 10, 2, 2), GAMMA)
     assert float((found - expected).norm() / expected.norm()) <= 1e-8
 
@@ -247,11 +251,13 @@ def test_the_return_is_what_its_parts_say():
     with th.no_grad():
         found = traced_returns(model, policy_for(model), bundle)
     unknown, goes_on = (part.view(N_STEPS, -1) for part in (found.crossing.unknown, found.crossing.goes_on))
+    middle = (model.bounds.low + model.bounds.high) / 2.0
     for i in range(len(bundle.starts)):
         total, going = 0.0, 1.0
         for t in range(N_STEPS):
             change = 0.0 if t == 0 else float(found.applied[t, i, 0] - found.applied[t - 1, i, 0]) / 2.0
-            earned = float(found.rewards[t, i]) - 0.3 * change**2
+            away = 2.0 * (found.states[t + 1, i] - middle) / (model.bounds.high - model.bounds.low)
+            earned = float(found.rewards[t, i]) - 0.3 * change**2 - 0.2 * float(away.square().sum())
             total += GAMMA**t * going * (earned + GAMMA * float(unknown[t, i]) * model.worst_value(GAMMA))
             going *= float(goes_on[t, i])
         at_the_end = float(found.end_value.weights.mean(bundle.node_values)[i])

@@ -1,7 +1,8 @@
 """What the model is made of: whatever predicts left-out episodes best, and as little of it as does."""
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch as th
 
 from sb3_nopg.action_lag import actions_follow_from_states
 from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
@@ -21,6 +23,8 @@ _logger = logging.getLogger(__name__)
 _EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
 # Episodes and, for each coefficient, rows that know their past: with fewer, earlier steps are not asked for.
 _LEAST_EPISODES, _ROWS_A_COEFFICIENT = 5, 5
+# A coordinate is taken out of the kernel where predictions become no worse than by this factor.
+_AS_GOOD = 1.02
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
 # A quadratic reward that leaves no more than this unexplained is better than a local one: it goes on beyond the data.
@@ -30,24 +34,48 @@ _EXPLAINED = 1e-3
 
 
 @dataclass(frozen=True)
+class RewardChoice:
+    """
+    :param bandwidth: of the reward's kernel; None where the reward needs no nodes
+    :param everywhere: coordinates that this kernel need not look at
+    :param unexplained: share of the reward's variance that is left where the model has not seen it
+    """
+
+    bandwidth: float | None
+    everywhere: tuple[int, ...]
+    unexplained: float
+
+
+@dataclass(frozen=True)
 class Choices:
     """
     What was chosen on left-out episodes.
 
     :param bandwidth: of the changes' kernel, in standard deviations; infinite for one affine model
+    :param everywhere: coordinates in which one affine function goes for all states, so that the kernel need not look at them
     :param n_earlier_steps: that count beside the last state and action
     :param products: whether products of actions count too
-    :param reward_bandwidth: of the reward's kernel; None where the reward needs no nodes
     :param unexplained: share of the changes' variance that is left where the model has not seen them
-    :param reward_unexplained: likewise of the reward
+    :param reward: likewise of the reward
     """
 
     bandwidth: float
+    everywhere: tuple[int, ...]
     n_earlier_steps: int
     products: bool
-    reward_bandwidth: float | None
     unexplained: float
-    reward_unexplained: float
+    reward: RewardChoice
+
+    def nodes_look_at(self, coordinates: Coordinates) -> th.Tensor:
+        """
+        :param coordinates: of the states
+        :return: which of them the maps at nodes depend on, (d,)
+        """
+        looked_at = coordinates.bent.clone()
+        for bandwidth, everywhere in ((self.bandwidth, self.everywhere), (self.reward.bandwidth, self.reward.everywhere)):
+            if bandwidth is not None and not math.isinf(bandwidth):
+                looked_at |= th.tensor([number not in everywhere for number in range(coordinates.dim)])
+        return looked_at
 
 
 def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
@@ -60,18 +88,22 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
     n_actions = data.actions.shape[1]
     n_earlier, errors = _choose_earlier(data, widths, n_earlier)
+    inputs = Inputs(ActionFeatures(n_actions), n_earlier)
+    everywhere, errors = _choose_everywhere(
+        data.coordinates, widths, errors, lambda without: _unexplained(data, inputs, widths, everywhere=without)
+    )
     which = widest_good(errors, widths)
     best, products = float(errors[which]), False
     if best > _EXPLAINED:
-        squared = _unexplained(data, Inputs(ActionFeatures(n_actions, True), n_earlier), widths)
+        squared = _unexplained(data, Inputs(ActionFeatures(n_actions, True), n_earlier), widths, everywhere=everywhere)
         if float(squared.min()) < _PRODUCTS_COUNT * float(errors.min()):
             products, which = True, widest_good(squared, widths)
             best = float(squared[which])
             _logger.info("The system is not affine in its actions: their products count too.")
-    reward_bandwidth, reward_left = None, 0.0
+    reward = RewardChoice(None, (), 0.0)
     if not reward_is_given:
-        reward_bandwidth, reward_left = _choose_reward(data, Inputs(ActionFeatures(n_actions, products), n_earlier))
-    return Choices(widths[which], n_earlier, products, reward_bandwidth, best, reward_left)
+        reward = _choose_reward(data, Inputs(ActionFeatures(n_actions, products), n_earlier))
+    return Choices(widths[which], everywhere, n_earlier, products, best, reward)
 
 
 def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> tuple[int, th.Tensor]:
@@ -98,27 +130,68 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     return chosen, errors[chosen]
 
 
-def _unexplained(data: Prepared, inputs: Inputs, widths: tuple[float, ...], rows: th.Tensor | None = None) -> th.Tensor:
+def _choose_everywhere(
+    coordinates: Coordinates,
+    widths: tuple[float, ...],
+    errors: th.Tensor,
+    errors_without: Callable[[tuple[int, ...]], th.Tensor],
+) -> tuple[tuple[int, ...], th.Tensor]:
+    """
+    Coordinates that the kernel need not look at, and what is unexplained without them at each width.
+
+    A system that bends with the angle of a pole alone is the same wherever the cart is: samples from everywhere tell of it.
+
+    :param coordinates: of the states
+    :param widths: of the kernel
+    :param errors: of a kernel that looks at all coordinates, at each width
+    :param errors_without: of one that does not look at some
+    """
+    straight = [number for number, bent in enumerate(coordinates.bent.tolist()) if not bent]
+    chosen: tuple[int, ...] = ()
+    # One that looks at nothing is one affine model, which is among the widths.
+    while len(chosen) < coordinates.dim - 1 and not math.isinf(widths[widest_good(errors, widths)]):
+        tried = {number: errors_without((*chosen, number)) for number in straight if number not in chosen}
+        if not tried:
+            break
+        best = min(tried, key=lambda number: float(tried[number].min()))
+        if float(tried[best].min()) > _AS_GOOD * float(errors.min()):
+            break
+        chosen, errors = tuple(sorted((*chosen, best))), tried[best]
+    return chosen, errors
+
+
+def _unexplained(
+    data: Prepared,
+    inputs: Inputs,
+    widths: tuple[float, ...],
+    rows: th.Tensor | None = None,
+    everywhere: tuple[int, ...] = (),
+) -> th.Tensor:
     rows = data.rows(inputs.n_earlier) if rows is None else rows
     samples = data.samples(inputs, rows)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))
-    return unexplained(left_out_errors(samples, left_out, widths), samples.targets)
+    return unexplained(left_out_errors(samples, left_out, widths, everywhere), samples.targets)
 
 
-def _choose_reward(data: Prepared, inputs: Inputs) -> tuple[float | None, float]:
-    """The reward's bandwidth, None for a quadratic function of all samples, and what is unexplained by it."""
+def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
+    """A quadratic function of all samples, or a local one."""
     rows = data.rows(inputs.n_earlier)
     samples = data.reward_samples(inputs, rows)
     if float(samples.targets.max() - samples.targets.min()) < 1e-12:
-        return None, 0.0
+        return RewardChoice(None, (), 0.0)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))
-    errors = unexplained(left_out_errors(samples, left_out), samples.targets)
-    which = widest_good(errors)
+
+    def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
+        return unexplained(left_out_errors(samples, left_out, everywhere=everywhere), samples.targets)
+
+    errors = errors_without(())
     if not bool(data.coordinates.bent.any()):
         quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
-        if quadratic <= max(NEARLY_AS_GOOD * float(errors[which]), _QUADRATIC_ENOUGH):
-            return None, quadratic
-    return BANDWIDTHS[which], float(errors[which])
+        if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), _QUADRATIC_ENOUGH):
+            return RewardChoice(None, (), quadratic)
+    everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without)
+    which = widest_good(errors)
+    return RewardChoice(BANDWIDTHS[which], everywhere, float(errors[which]))
 
 
 def _quadratic_unexplained(samples: Samples, left_out: LeftOut, n_actions: int) -> float:

@@ -53,13 +53,16 @@ class LeftOut:
         return cls(th.from_numpy(np.sort(rows[:_MOST_JUDGED])), th.from_numpy(fold))
 
 
-def left_out_errors(samples: Samples, left_out: LeftOut, bandwidths: tuple[float, ...] = BANDWIDTHS) -> th.Tensor:
+def left_out_errors(
+    samples: Samples, left_out: LeftOut, bandwidths: tuple[float, ...] = BANDWIDTHS, everywhere: tuple[int, ...] = ()
+) -> th.Tensor:
     """
     Recorded minus predicted where the prediction has not seen the row's episode.
 
     :param samples: the data
     :param left_out: rows
     :param bandwidths: to try
+    :param everywhere: coordinates that the kernel does not look at
     :return: (number of bandwidths, q, t)
     """
     errors = samples.targets.new_empty(len(bandwidths), len(left_out.judged), samples.targets.shape[1])
@@ -72,7 +75,7 @@ def left_out_errors(samples: Samples, left_out: LeftOut, bandwidths: tuple[float
         if len(seen) > _MOST_USED:
             seen = seen[:: len(seen) // _MOST_USED + 1]
         rows = left_out.judged[here]
-        regression = LocalAffineRegression(samples.rows(seen))
+        regression = LocalAffineRegression(samples.rows(seen), everywhere=everywhere)
         for which, maps in enumerate(regression.maps_at_each(samples.states[rows], bandwidths)):
             errors[which, here] = samples.targets[rows] - maps.at_own_states(samples.inputs[rows])
     return errors

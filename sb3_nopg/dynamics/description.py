@@ -17,10 +17,9 @@ def described(model: "DynamicsModel", names: Sequence[str] | None = None) -> lis
     :return: what each line is about, and the line
     """
     choices, coordinates = model.choices, model.coordinates
-    wide = "one affine model of all states" if math.isinf(choices.bandwidth) else "standard deviations of each coordinate"
     lines = [
         ("coordinates", ", ".join(_coordinates(model, names))),
-        ("bandwidth", f"{_number(choices.bandwidth)}: {wide}"),
+        ("bandwidth", f"{_number(choices.bandwidth)}: {_wide(model, names)}"),
         ("earlier steps", _earlier(choices.n_earlier_steps)),
     ]
     if choices.products:
@@ -37,6 +36,16 @@ def _coordinates(model: "DynamicsModel", names: Sequence[str] | None) -> list[st
     return [f"{name}{told}" for name, told in zip(coordinates.names(names), around, strict=True)]
 
 
+def _wide(model: "DynamicsModel", names: Sequence[str] | None) -> str:
+    choices = model.choices
+    if math.isinf(choices.bandwidth):
+        return "one affine model of all states"
+    if not choices.everywhere:
+        return "standard deviations of each coordinate"
+    local = [name for number, name in enumerate(model.coordinates.names(names)) if number not in choices.everywhere]
+    return f"standard deviations of {' and '.join(local)}; affine in all else"
+
+
 def _earlier(n: int) -> str:
     if not n:
         return "none counts: what follows depends on state and action alone"
@@ -47,7 +56,7 @@ def _unexplained(model: "DynamicsModel") -> str:
     text = f"{_percent(model.choices.unexplained)} of the changes' variance, where the episode was left out"
     if isinstance(model.reward, GivenReward):
         return f"{text}; the reward is given"
-    return f"{text}; {_percent(model.choices.reward_unexplained)} of the reward's"
+    return f"{text}; {_percent(model.choices.reward.unexplained)} of the reward's"
 
 
 def _ends(model: "DynamicsModel", names: Sequence[str]) -> str:

@@ -54,7 +54,7 @@ class Interpolation:
     """
     :param coordinates: of the states
     :param nodes: z, (n, d)
-    :param scale: of each coordinate, (d,)
+    :param scale: of each coordinate, (d,); infinite for one that does not count
     :param around: numbers of the nearest nodes of each, itself first, (n, k)
     :param squared_width: h² of each node, (n,)
     """
@@ -111,7 +111,7 @@ class Interpolation:
         """δ, from the states to the nodes around the nearest one, over the scale, (m, k, d)."""
         return -(self.offsets[nearest] + (self.from_nearest(states, nearest) / self.scale)[:, None])
 
-    def walk(self, states: th.Tensor, near: th.Tensor, n_hops: int = 3) -> th.Tensor:
+    def walk(self, states: th.Tensor, near: th.Tensor, n_hops: int = 8) -> th.Tensor:
         """
         The nearest node of each state, found from one that was near: a search among neighbours of neighbours.
 

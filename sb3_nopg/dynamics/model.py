@@ -17,7 +17,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, left_out_errors
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.interpolation import Interpolation
-from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes
+from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes, thinned
 from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
 from sb3_nopg.dynamics.regression import AffineMaps, LocalAffineRegression, Samples
@@ -128,7 +128,7 @@ class DynamicsModel:
         given: RewardModel | None = None
         if reward is not None:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions)
-        elif choices.reward_bandwidth is None:
+        elif choices.reward.bandwidth is None:
             given = QuadraticReward.fit(data.reward_samples(inputs, rows), dataset.action_dim)
         regressions = without = _regressions(data, inputs, rows, choices, with_reward=given is None)
         if inputs.n_earlier:
@@ -137,7 +137,10 @@ class DynamicsModel:
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
         n_nodes = _usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
-        nodes = _compile(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
+        looked_at = choices.nodes_look_at(coordinates)
+        nodes = _compile(
+            data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, looked_at, generator
+        )
         samples = regressions[0].samples
         usual_past = UsualPast(
             samples,
@@ -151,7 +154,7 @@ class DynamicsModel:
             regressions[0].maps_at(data.states[first_rows]),
             inputs.features.size,
         )
-        noise = like.noise.cpu() if like is not None else _noise(samples, choices.bandwidth, data.labels_of(rows))
+        noise = like.noise.cpu() if like is not None else _noise(samples, choices, data.labels_of(rows))
         reward_range = (float(rewards.min()), float(rewards.max()))
         ends = np.asarray(dataset.terminals)
         worst = (
@@ -243,7 +246,7 @@ class DynamicsModel:
         if earlier is not None:
             past = float_tensor(earlier).reshape(len(states), -1).to(device)[:, : past.shape[1]]
         inputs = th.cat([self.features(applied), past], dim=1)
-        change = self.nodes.evaluate(states, inputs, self.nodes.interpolation.locate(states))
+        change = self.nodes.evaluate(states, inputs, self.nodes.between_maps.locate(states))
         moved = self.bounds.hold(states + change[:, :d])
         rewards = change[:, d].clamp(*self.reward_range) if self.reward is None else self.reward(states, applied, moved)
         return self.coordinates.decode(moved).cpu().numpy(), rewards.cpu().numpy()
@@ -257,19 +260,21 @@ class DynamicsModel:
         return "\n".join(f"{what}: {found}" for what, found in described(self, names))
 
 
-def _noise(samples: Samples, bandwidth: float, labels: np.ndarray | None) -> th.Tensor:
+def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
     """What predictions miss where they have not seen the episode, (q, d)."""
-    return left_out_errors(samples, LeftOut.of(labels, len(samples), seed=1), (bandwidth,))[0]
+    left_out = LeftOut.of(labels, len(samples), seed=1)
+    return left_out_errors(samples, left_out, (choices.bandwidth,), choices.everywhere)[0]
 
 
 def _regressions(
     data: Prepared, inputs: Inputs, rows: th.Tensor, choices: Choices, *, with_reward: bool
 ) -> list[LocalAffineRegression]:
     """Of the changes, and of the reward where nodes are to know it."""
-    found = [LocalAffineRegression(data.samples(inputs, rows), choices.bandwidth)]
+    found = [LocalAffineRegression(data.samples(inputs, rows), choices.bandwidth, choices.everywhere)]
     if with_reward:
-        assert choices.reward_bandwidth is not None
-        found.append(LocalAffineRegression(data.reward_samples(inputs, rows), choices.reward_bandwidth))
+        assert choices.reward.bandwidth is not None
+        samples = data.reward_samples(inputs, rows)
+        found.append(LocalAffineRegression(samples, choices.reward.bandwidth, choices.reward.everywhere))
     return found
 
 
@@ -282,6 +287,7 @@ def _compile(
     features: ActionFeatures,
     action_range: tuple[th.Tensor, th.Tensor],
     n_nodes: int,
+    looked_at: th.Tensor,
     generator: th.Generator,
 ) -> NodeMaps:
     coordinates, scale = data.coordinates, regressions[0].scale
@@ -294,16 +300,22 @@ def _compile(
 
     some = data.states[th.randperm(len(data.states), generator=generator)[:1000]]
     rough = compiled(some, without_past)
-    draft = NodeMaps(Interpolation.between(coordinates, some, scale), rough, rough, single)
+    between = Interpolation.between(coordinates, some, scale)
+    draft = NodeMaps(between, between, rough, rough, single)
 
     def reach(states: th.Tensor, actions: th.Tensor) -> th.Tensor:
         nearest = draft.interpolation.locate(states)
         return bounds.hold(states + draft.evaluate(states, features(actions), nearest)[:, : coordinates.dim])
 
     nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, bounds, action_range, generator)
-    maps = compiled(nodes, regressions)
-    alone = maps if without_past is regressions else compiled(nodes, without_past)
-    return NodeMaps(Interpolation.between(coordinates, nodes, scale), maps, alone, single)
+    between = between_maps = Interpolation.between(coordinates, nodes, scale)
+    if not bool(looked_at.all()):
+        map_scale = scale.masked_fill(~looked_at, math.inf)
+        n_maps = min(n_nodes, N_NODES.get(int(looked_at.sum()), n_nodes)) if bool(looked_at.any()) else 1
+        between_maps = Interpolation.between(coordinates, thinned(nodes, coordinates, map_scale, n_maps), map_scale)
+    maps = compiled(between_maps.nodes, regressions)
+    alone = maps if between_maps is between and without_past is regressions else compiled(nodes, without_past)
+    return NodeMaps(between, between_maps, maps, alone, single)
 
 
 def _usual_number_of_nodes(coordinates: Coordinates) -> int:

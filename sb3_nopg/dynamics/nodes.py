@@ -27,13 +27,15 @@ _HALVINGS = 20
 @dataclass(frozen=True)
 class NodeMaps:
     """
-    :param interpolation: between the nodes
-    :param maps: of each node
-    :param without_past: the same, of state and action alone: what follows on average over all pasts
+    :param interpolation: of values between the nodes
+    :param between_maps: the same of maps, at nodes of their own that differ in those coordinates alone that maps depend on
+    :param maps: at these nodes
+    :param without_past: at the nodes of values, of state and action alone: what follows on average over all pasts
     :param single: whether all maps are the same one
     """
 
     interpolation: Interpolation
+    between_maps: Interpolation
     maps: AffineMaps
     without_past: AffineMaps
     single: bool
@@ -48,18 +50,18 @@ class NodeMaps:
 
     def to(self, device: th.device) -> "NodeMaps":
         """The same on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("interpolation", "maps", "without_past")}
+        moved = {name: getattr(self, name).to(device) for name in ("interpolation", "between_maps", "maps", "without_past")}
         return replace(self, **moved)
 
     @cached_property
     def _blended(self) -> th.Tensor:
         """Nodes around each whose maps are blended, (n, k)."""
-        return self.interpolation.around[:, :_N_BLENDED]
+        return self.between_maps.around[:, :_N_BLENDED]
 
     @cached_property
     def offsets(self) -> th.Tensor:
         """From these to the node itself, over the scale, (n, k, d)."""
-        return self.interpolation.offsets[:, :_N_BLENDED].contiguous()
+        return self.between_maps.offsets[:, :_N_BLENDED].contiguous()
 
     @cached_property
     def squared_widths(self) -> th.Tensor:
@@ -71,8 +73,8 @@ class NodeMaps:
     @cached_property
     def tables(self) -> th.Tensor:
         """Of these nodes: value at the node itself, slopes in the state, slopes in the inputs, (n, k, t, 1 + d + p)."""
-        maps, blended = self.maps, self._blended
-        away = self.interpolation.coordinates.difference(self.states[:, None], self.states[blended])
+        maps, blended, nodes = self.maps, self._blended, self.between_maps.nodes
+        away = self.between_maps.coordinates.difference(nodes[:, None], nodes[blended])
         slope = maps.state_slope[blended]
         value = maps.value[blended][..., None] + slope @ away[..., None]
         return th.cat([value, slope, maps.action_slope[blended]], dim=3)
@@ -99,15 +101,15 @@ class NodeMaps:
         """
         :param states: (m, d)
         :param inputs: ψ, (m, p)
-        :param nearest: node of each, (m,)
+        :param nearest: node of maps next to each, (m,)
         :return: the blended maps' values, (m, t)
         """
         maps = self.maps
         if self.single:
-            way = self.interpolation.coordinates.difference(states, self.states[0])
+            way = self.between_maps.coordinates.difference(states, self.between_maps.nodes[0])
             return maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T
-        way = self.interpolation.from_nearest(states, nearest)
-        weights, _ = self._weights(way / self.interpolation.scale, nearest)
+        way = self.between_maps.from_nearest(states, nearest)
+        weights, _ = self._weights(way / self.between_maps.scale, nearest)
         # Maps are blended first, and then asked once.
         return (self._blend(weights, nearest) @ _column(way, inputs))[..., 0]
 
@@ -118,13 +120,13 @@ class NodeMaps:
         n = len(states)
         if self.single:
             return self.maps.state_slope[0].expand(n, -1, -1), self.maps.action_slope[0].expand(n, -1, -1)
-        way, d = self.interpolation.from_nearest(states, nearest), states.shape[1]
-        weights, growth = self._weights(way / self.interpolation.scale, nearest)
+        way, d = self.between_maps.from_nearest(states, nearest), states.shape[1]
+        weights, growth = self._weights(way / self.between_maps.scale, nearest)
         blended = self._blend(weights, nearest)
         # What each node's own map says here, (m, k, t), for the weights move with the state too: Σ_l φ_l (f_l − f) δ_l/h_l².
         each = (self.tables[nearest].flatten(1, 2) @ _column(way, inputs)).view(n, -1, blended.shape[1])
         pulls = weights[..., None] * (each - weights[:, None] @ each)
-        return blended[..., 1 : 1 + d] + pulls.mT @ growth / self.interpolation.scale, blended[..., 1 + d :]
+        return blended[..., 1 : 1 + d] + pulls.mT @ growth / self.between_maps.scale, blended[..., 1 + d :]
 
 
 def _column(way: th.Tensor, inputs: th.Tensor) -> th.Tensor:
@@ -175,11 +177,19 @@ def choose_nodes(
         inside = bounds.cross(reached).goes_on > 0.5
         found.append(reached[inside])
         at = th.where(inside[:, None], reached, drawn(len(at)))
-    return _thinned(th.cat(found), coordinates, scale, n_nodes)
+    return thinned(th.cat(found), coordinates, scale, n_nodes)
 
 
-def _thinned(states: th.Tensor, coordinates: Coordinates, scale: th.Tensor, n_most: int) -> th.Tensor:
-    """The first state of each cell of a lattice, as fine a one as leaves at most so many."""
+def thinned(states: th.Tensor, coordinates: Coordinates, scale: th.Tensor, n_most: int) -> th.Tensor:
+    """
+    The first state of each cell of a lattice, as fine a one as leaves at most so many.
+
+    :param states: (n, d)
+    :param coordinates: of the states
+    :param scale: of each coordinate, (d,), infinite where it does not count
+    :param n_most: to leave
+    :return: (m, d)
+    """
     points = coordinates.embed(states, scale)
 
     def firsts(size: float) -> th.Tensor:

@@ -211,7 +211,9 @@ def _one_affine(part: TransitionDataset, model: DynamicsModel, **fit_settings: A
     if math.isinf(model.choices.bandwidth) and not model.choices.products:
         return model
     like = copy.copy(model)
-    like.choices = replace(model.choices, bandwidth=math.inf, products=False, reward_bandwidth=None)
+    like.choices = replace(
+        model.choices, bandwidth=math.inf, products=False, reward=replace(model.choices.reward, bandwidth=None)
+    )
     settings = {name: fit_settings[name] for name in ("limits", "n_nodes") if name in fit_settings}
     return DynamicsModel.fit(part, like=like, **settings)
 

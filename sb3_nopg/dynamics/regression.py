@@ -1,8 +1,8 @@
 """
 Local affine regression: what a step changes, and what it earns, as an affine function of state and action around a state.
 
-At a state x, samples are weighted by a kernel on **states only**, K((x_j − x)/h), and a ridge regression on
-(1, x_j − x, u_j) gives
+At a state x, samples are weighted by a kernel on **states only**, K((x_j − x)/h), or on those coordinates of states alone
+that bend the system, and a ridge regression on (1, x_j − x, u_j) gives
 
     f̂(y, u) = value(x) + state_slope(x) (y − x) + action_slope(x) u
 
@@ -144,16 +144,19 @@ class LocalAffineRegression:
     """
     :param samples: to fit
     :param bandwidth: h, in standard deviations of each coordinate; infinite for one affine function of all samples
+    :param everywhere: coordinates that enter the regression and not the kernel: in these, one affine function goes for all
     """
 
-    def __init__(self, samples: Samples, bandwidth: float = math.inf):
-        self.samples, self.bandwidth = samples, bandwidth
+    def __init__(self, samples: Samples, bandwidth: float = math.inf, everywhere: tuple[int, ...] = ()):
+        self.samples, self.bandwidth, self._everywhere = samples, bandwidth, [*everywhere]
         self.whole = AffineRegression(samples)
         self.scale = spread_of(samples.states)
+        self._kernel_scale = self.scale.clone()
+        self._kernel_scale[self._everywhere] = math.inf
         self._input_scale = spread_of(samples.inputs)
         self._input_mean = samples.inputs.mean(dim=0)
         self._residuals = samples.targets - self.whole.predict(samples.states, samples.inputs)
-        self._tree = cKDTree(samples.coordinates.embed(samples.states, self.scale).numpy())
+        self._tree = cKDTree(samples.coordinates.embed(samples.states, self._kernel_scale).numpy())
         self.n_coefficients = 1 + samples.states.shape[1] + samples.inputs.shape[1]
 
     def maps_at(self, states: th.Tensor) -> AffineMaps:
@@ -178,10 +181,10 @@ class LocalAffineRegression:
         if all(math.isinf(bandwidth) for bandwidth in bandwidths):
             return [whole] * len(bandwidths)
         k = min(N_NEIGHBORS, len(samples))
-        _, found = self._tree.query(samples.coordinates.embed(states, self.scale).numpy(), k=[*range(1, k + 1)])
+        _, found = self._tree.query(samples.coordinates.embed(states, self._kernel_scale).numpy(), k=[*range(1, k + 1)])
         nearest = th.from_numpy(found)
         way = samples.coordinates.difference(samples.states[nearest], states[:, None]) / self.scale
-        squared = way.square().sum(dim=-1)
+        squared = (way * self.scale / self._kernel_scale).square().sum(dim=-1)
         inputs = (samples.inputs[nearest] - self._input_mean) / self._input_scale
         regressors = th.cat([th.ones_like(squared)[..., None], way, inputs], dim=-1)  # (m, k, 1 + d + p)
         # The ordering of the embedding and of differences may part a little on a circle.
@@ -205,9 +208,9 @@ class LocalAffineRegression:
         width = th.maximum(enough / 2.25, enough.new_tensor(bandwidth**2))
         weights = th.softmax(-0.5 * squared / width, dim=1)
         weighted = weights[..., None] * regressors
-        ridge = th.cat(
-            [th.zeros_like(width), _STATE_RIDGE * width.expand(-1, d), width.new_full((len(width), p), _ACTION_RIDGE)], 1
-        )
+        of_states = width.repeat(1, d)
+        of_states[:, self._everywhere] = 1.0
+        ridge = th.cat([th.zeros_like(width), _STATE_RIDGE * of_states, width.new_full((len(width), p), _ACTION_RIDGE)], dim=1)
         moment = weighted.mT @ regressors + th.diag_embed(ridge)
         fit = th.linalg.solve(moment, weighted.mT @ self._residuals[nearest]).mT  # (m, t, 1 + d + p)
         action_slope = fit[..., 1 + d :] / self._input_scale

@@ -21,7 +21,7 @@ class Situation:
 
     :param states: (m, d)
     :param earlier: actions of the steps before and what these changed, the last step first, (m, n_earlier · (d_a + d))
-    :param nearest: node of each, (m,); all zero where there is but one map
+    :param nearest: node of maps next to each, (m,); all zero where there is but one map
     """
 
     states: np.ndarray
@@ -41,7 +41,7 @@ class Stepper:
     """
 
     def __init__(self, model: DynamicsModel):
-        coordinates, nodes, interpolation = model.coordinates, model.nodes, model.nodes.interpolation
+        coordinates, nodes, interpolation = model.coordinates, model.nodes, model.nodes.between_maps
         self._model, self._single, self._features = model, nodes.single, model.features
         self._low, self._high = (_array(end) for end in model.action_range)
         self._edges = tuple(_array(edge) for edge in model.bounds.edges)
@@ -67,7 +67,7 @@ class Stepper:
             earlier = self._model.past_at_rest(th.from_numpy(states)).numpy()
         nearest = np.zeros(n, dtype=np.int64)
         if not self._single:
-            interpolation = self._model.nodes.interpolation
+            interpolation = self._model.nodes.between_maps
             nearest = interpolation.locate(th.from_numpy(states).to(interpolation.nodes.device)).cpu().numpy()
         return Situation(states, earlier, nearest)
 
@@ -128,7 +128,7 @@ class Stepper:
         raw = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         return raw / raw.sum(axis=1, keepdims=True)
 
-    def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 3) -> np.ndarray:
+    def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 8) -> np.ndarray:
         """The nearest node of each state, found from one that was near."""
         for _ in range(n_hops):
             delta = self._offsets[near] + (self._difference(states, self._nodes[near]) / self._scale)[:, None]

@@ -4,9 +4,8 @@ Trajectories through the model, and the derivative of what they earn with respec
     Ĵ_H = Σ_{t<H} γᵗ S_t ( r̂_t + γ e_t w ) + γᴴ S_H V̂(x_H),      S_{t+1} = S_t s_t
 
 S_t is the probability of still going on, e_t that of leaving what is known, which has the worst value w. A step may also cost
-what it changes the action by, so that policies do not answer to every bit of noise. The derivative is a
-reverse sweep through the affine maps, written out here. A policy enters by its derivative ∂a/∂o at the states that were
-passed; of its parameters the sweep knows nothing.
+something beside its reward (see costs.py). The derivative is a reverse sweep through the affine maps, written out here. A
+policy enters by its derivative ∂a/∂o at the states that were passed; of its parameters the sweep knows nothing.
 """
 
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.dynamics.bounds import Crossing
+from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.interpolation import Weights
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.stepping import Stepper
@@ -50,8 +50,8 @@ class Trajectories:
     :param nearest: node of each state, (H, m)
     :param kept: coordinates of the states after each step that the bounds left alone, (H, m, d)
     :param rewards: r̂, (H, m)
-    :param costs: of the actions' changes, (H, m)
-    :param change_cost: of an action that changes by its whole range
+    :param costs: of each step beside its reward, (H, m)
+    :param costs_by: what these are made of
     :param crossing: of the bounds after each step, (H · m)
     :param survival: S, probability of still going on before each step, and after the last, (H + 1, m)
     :param returns: Ĵ_H of each, (m,)
@@ -67,7 +67,7 @@ class Trajectories:
     kept: th.Tensor
     rewards: th.Tensor
     costs: th.Tensor
-    change_cost: float
+    costs_by: Costs
     crossing: Crossing
     survival: th.Tensor
     returns: th.Tensor
@@ -127,7 +127,7 @@ def follow(
 
 
 def weigh(
-    model: DynamicsModel, path: Path, gamma: float, node_values: th.Tensor | None = None, change_cost: float = 0.0
+    model: DynamicsModel, path: Path, gamma: float, node_values: th.Tensor | None = None, costs_by: Costs | None = None
 ) -> Trajectories:
     """
     What the steps of a path earn, and how likely each is to be reached.
@@ -136,11 +136,11 @@ def weigh(
     :param path: from :func:`follow`
     :param gamma: discount
     :param node_values: V at the nodes, (n,), for what follows the last step; None for nothing
-    :param change_cost: of an action that changes by its whole range in a step
+    :param costs_by: what steps cost beside their reward; None for nothing
     """
-    n_steps = len(path.applied)
+    n_steps, costs_by = len(path.applied), costs_by or Costs()
     rewards = _rewards(model, path)
-    costs = change_cost * _changes(model, path.applied).square().sum(dim=-1)
+    costs = costs_by.of_steps(path.applied, _span(*model.action_range), path.states[1:], model.bounds)
     crossing = model.bounds.cross(path.states[1:].flatten(0, 1))
     going_on = crossing.goes_on.view(n_steps, -1)
     survival = th.cat([th.ones_like(going_on[:1]), going_on]).cumprod(dim=0)
@@ -158,7 +158,7 @@ def weigh(
         kept=model.bounds.left_alone(path.states[1:]),
         rewards=rewards,
         costs=costs,
-        change_cost=change_cost,
+        costs_by=costs_by,
         crossing=crossing,
         survival=survival,
         returns=returns,
@@ -230,13 +230,6 @@ def draw_noise(model: DynamicsModel, n_steps: int, n: int, generator: th.Generat
     return model.noise[chosen.to(model.noise.device)]
 
 
-def _changes(model: DynamicsModel, applied: th.Tensor) -> th.Tensor:
-    """Of each action from the one before, as a share of its range, (H, m, d_a); the first changes nothing."""
-    changes = th.zeros_like(applied)
-    changes[1:] = (applied[1:] - applied[:-1]) / _span(*model.action_range)
-    return changes
-
-
 def _span(low: th.Tensor, high: th.Tensor) -> th.Tensor:
     return th.where(high > low, high - low, th.ones_like(low))
 
@@ -288,14 +281,15 @@ def _direct_slopes(
     of_next = of_next + (survival[:-1] * of_going)[..., None] * crossing.goes_on_slope.view(n_steps, m, -1)
     of_state, of_action, of_earlier, of_next_state = _reward_slopes(model, trajectories, slopes)
     scaled = weight[..., None]
-    of_action = scaled * of_action
-    if trajectories.change_cost:
-        # Each action is changed to, and changed from.
-        low, high = model.action_range
-        cost = 2.0 * trajectories.change_cost * scaled * _changes(model, trajectories.applied) / _span(low, high)
-        of_action = of_action - cost
-        of_action[:-1] += cost[1:]
-    return scaled * of_state, of_action, scaled * of_earlier, of_next + scaled * of_next_state
+    cost_of_action, cost_of_next = trajectories.costs_by.slopes(
+        weight, trajectories.applied, _span(*model.action_range), trajectories.states[1:], model.bounds
+    )
+    return (
+        scaled * of_state,
+        scaled * of_action - cost_of_action,
+        scaled * of_earlier,
+        of_next + scaled * of_next_state - cost_of_next,
+    )
 
 
 def _of_going(trajectories: Trajectories, discounts: th.Tensor, after_leaving: float, gamma: float) -> th.Tensor:

@@ -38,8 +38,6 @@ _ON_NODES = 1 / 3
 _ON_HALVES = 0.4
 # A policy that is good already is changed with more care, and every stage ends with small steps.
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
-# Cost of an action that changes by its whole range in a step, as a share of the largest reward.
-_CHANGE_COST = 0.1
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
 # more often by this share.
 _TELLING, _LASTING_LESS = 0.05, 0.02
@@ -237,7 +235,7 @@ class Course:
             _N_COMPARED,
             estimator.n_steps(self.settings.horizon),
             n_actions,
-            change_cost=_CHANGE_COST * estimator.reward_size,
+            costs_by=estimator.costs,
         )
         found = float(follow_policy(estimator.dynamics, self.policy, bundle).returns.mean())
         if found > stage.best_return:
@@ -274,7 +272,7 @@ class Course:
             estimator.n_steps(self.settings.horizon),
             self.policy.action_space.shape[0] if self.policy.is_stochastic else None,
             node_values=self._end_values(stage, estimator),
-            change_cost=_CHANGE_COST * estimator.reward_size,
+            costs_by=estimator.costs,
         )
         trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle, _MOST_WEIGHT)
         from_starts = trajectories.returns[len(bundle.starts) // 2 :]

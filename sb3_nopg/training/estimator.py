@@ -12,6 +12,7 @@ from sb3_nopg.bellman.on_nodes import NodeEquation
 from sb3_nopg.bellman.riccati import LinearController, riccati_controller
 from sb3_nopg.bellman.value_iteration import GreedyChoice, iterate_values
 from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.rewards import recorded_rewards
@@ -22,10 +23,9 @@ from sb3_nopg.training.objective import Bundle
 _HORIZONS, _MOST_STEPS = 1.2, 120
 # To the end means until the discount has left this little.
 _LEFT, _LONGEST = 0.01, 500
-# A policy that withstands more than the residuals of a model is one that withstands what the model does not know.
-MORE_NOISE = 2.0
-# Friction and offsets of an actuator push steadily to one side: so much of half the actions' range.
-_OFFSET = 0.05
+# Cost of an action that changes by its whole range in a step, as a share of the largest reward, and of a state at the edge of
+# the recorded range, as a share of what every step earns.
+_CHANGE_COST, _DISTANCE_COST = 0.1, 0.05
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200
 
@@ -128,6 +128,12 @@ class ModelEstimator:
         """The largest reward of the data, whatever its sign."""
         return max(*(abs(end) for end in self.dynamics.reward_range), 1e-12)
 
+    @property
+    def costs(self) -> Costs:
+        """What steps cost a policy in training beside their reward."""
+        # Where a step earns nothing, or costs something, the reward itself says where to go.
+        return Costs(_CHANGE_COST * self.reward_size, _DISTANCE_COST * max(self.dynamics.reward_range[0], 0.0))
+
     def n_steps(self, horizon: str | float) -> int:
         """
         :param horizon: steps, infinity, or ``"auto"``
@@ -151,7 +157,7 @@ class ModelEstimator:
         n_actions_drawn: int | None,
         share_of_data: float = 0.5,
         node_values: th.Tensor | None = None,
-        change_cost: float = 0.0,
+        costs_by: Costs | None = None,
     ) -> Bundle:
         """
         Trajectories from start states and recorded states, the same for the same seed on every device.
@@ -162,26 +168,19 @@ class ModelEstimator:
         :param n_actions_drawn: d_a for a stochastic policy, None for a deterministic one
         :param share_of_data: of the trajectories, that start where something was recorded
         :param node_values: V at the nodes, (n_nodes,)
-        :param change_cost: of an action that changes by its whole range in a step
+        :param costs_by: what steps cost beside their reward; None for nothing
         """
         generator = th.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         n_data, device = int(share_of_data * n), self.starts.device
         recorded = th.randint(len(self.states), (n_data,), generator=generator).to(device)
         started = th.randint(len(self.starts), (n - n_data,), generator=generator).to(device)
-        noise = MORE_NOISE * draw_noise(self.dynamics, n_steps, n, generator) + self._offsets(n, generator)
+        noise = draw_noise(self.dynamics, n_steps, n, generator)
         drawn = None
         if n_actions_drawn is not None:
             drawn = th.randn(n_steps, n, n_actions_drawn, generator=generator, dtype=th.float64).to(device)
         starts = th.cat([self.states[recorded], self.starts[started]])
         earlier = th.cat([self.pasts[recorded], self.dynamics.past_at_rest(starts[n_data:])])
-        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, change_cost, earlier)
-
-    def _offsets(self, n: int, generator: th.Generator) -> th.Tensor:
-        """What an action that is off by a little, the same all along a trajectory, changes in each step, (n, d)."""
-        low, high = self.dynamics.action_range
-        off = _OFFSET * th.randn(n, len(low), generator=generator, dtype=th.float64).to(low.device) * (high - low) / 2.0
-        slope = self.dynamics.nodes.maps.action_slope[:, : self.dynamics.coordinates.dim, : len(low)].mean(dim=0)
-        return off @ slope.T
+        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, costs_by, earlier)
 
     def _encoded(self, observations: np.ndarray) -> th.Tensor:
         tensor = th.from_numpy(np.array(observations, dtype=np.float64)).to(self.dynamics.noise.device)

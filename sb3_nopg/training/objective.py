@@ -6,6 +6,7 @@ import torch as th
 
 from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution
 from sb3_nopg.bellman.on_samples import WarmStart
+from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.trajectories import Trajectories, follow, sweep_back, weigh
 from sb3_nopg.errors import SolverError
@@ -24,7 +25,7 @@ class Bundle:
     :param noise: of the system, (H, m, d); None for none
     :param action_noise: standard normal draws of a stochastic policy, (H, m, d_a); None for a deterministic one
     :param node_values: V at the nodes for what follows the last step, (n,); None for nothing
-    :param change_cost: of an action that changes by its whole range in a step
+    :param costs_by: what steps cost beside their reward; None for nothing
     :param earlier: what the steps before the starts did, (m, n_earlier · (d_a + d)); None for rest
     """
 
@@ -34,7 +35,7 @@ class Bundle:
     noise: th.Tensor | None = None
     action_noise: th.Tensor | None = None
     node_values: th.Tensor | None = None
-    change_cost: float = 0.0
+    costs_by: Costs | None = None
     earlier: th.Tensor | None = None
 
 
@@ -80,7 +81,7 @@ def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> T
         bundle.earlier,
     )
     with th.no_grad():
-        return weigh(model, path, bundle.gamma, bundle.node_values, bundle.change_cost)
+        return weigh(model, path, bundle.gamma, bundle.node_values, bundle.costs_by)
 
 
 def trajectory_gradient(
