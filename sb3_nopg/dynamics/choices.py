@@ -87,10 +87,10 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     """
     widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
     n_actions = data.actions.shape[1]
-    n_earlier, errors = _choose_earlier(data, widths, n_earlier)
+    n_earlier = _choose_earlier(data, widths, n_earlier)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     everywhere, errors = _choose_everywhere(
-        data.coordinates, widths, errors, lambda without: _unexplained(data, inputs, widths, everywhere=without)
+        data.coordinates, widths, lambda without: _unexplained(data, inputs, widths, everywhere=without)
     )
     which = widest_good(errors, widths)
     best, products = float(errors[which]), False
@@ -106,8 +106,8 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     return Choices(widths[which], everywhere, n_earlier, products, best, reward)
 
 
-def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> tuple[int, th.Tensor]:
-    """How many earlier steps count, and what is unexplained with them at each width."""
+def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> int:
+    """How many earlier steps count."""
     n_actions = data.actions.shape[1]
     numbers: Sequence[int] = range(MOST_EARLIER + 1) if wanted is None else (wanted,)
     enough = [
@@ -120,21 +120,22 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     if wanted is None and (data.labels is None or len(np.unique(data.labels)) < _LEAST_EPISODES):
         # Within an episode the last change tells the next, whatever the system: only other episodes show what it is worth.
         enough = [0]
+    if len(enough) == 1:
+        return enough[0]
     # All on the rows of the last, or they could not be compared.
-    rows = data.rows(enough[-1]) if len(enough) > 1 else None
+    rows = data.rows(enough[-1])
     errors = {n: _unexplained(data, Inputs(ActionFeatures(n_actions), n), widths, rows) for n in enough}
     least = min(float(error.min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
-    much = _EARLIER_COUNT if len(enough) == 1 or not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
-    chosen = next(n for n in enough if float(errors[n].min()) <= much * least + _EXPLAINED)
-    return chosen, errors[chosen]
+    much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
+    return next(n for n in enough if float(errors[n].min()) <= much * least + _EXPLAINED)
 
 
 def _choose_everywhere(
     coordinates: Coordinates,
     widths: tuple[float, ...],
-    errors: th.Tensor,
     errors_without: Callable[[tuple[int, ...]], th.Tensor],
+    tolerance: float = 0.0,
 ) -> tuple[tuple[int, ...], th.Tensor]:
     """
     Coordinates that the kernel need not look at, and what is unexplained without them at each width.
@@ -143,18 +144,19 @@ def _choose_everywhere(
 
     :param coordinates: of the states
     :param widths: of the kernel
-    :param errors: of a kernel that looks at all coordinates, at each width
-    :param errors_without: of one that does not look at some
+    :param errors_without: what is unexplained by a kernel that does not look at some coordinates, at each width
+    :param tolerance: that is not worth looking for
     """
     straight = [number for number, bent in enumerate(coordinates.bent.tolist()) if not bent]
     chosen: tuple[int, ...] = ()
+    errors = errors_without(chosen)
     # One that looks at nothing is one affine model, which is among the widths.
     while len(chosen) < coordinates.dim - 1 and not math.isinf(widths[widest_good(errors, widths)]):
         tried = {number: errors_without((*chosen, number)) for number in straight if number not in chosen}
         if not tried:
             break
         best = min(tried, key=lambda number: float(tried[number].min()))
-        if float(tried[best].min()) > _AS_GOOD * float(errors.min()):
+        if float(tried[best].min()) > _AS_GOOD * float(errors.min()) + tolerance:
             break
         chosen, errors = tuple(sorted((*chosen, best))), tried[best]
     return chosen, errors
@@ -189,7 +191,7 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
         quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
         if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), _QUADRATIC_ENOUGH):
             return RewardChoice(None, (), quadratic)
-    everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without)
+    everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors_without, _EXPLAINED)
     which = widest_good(errors)
     return RewardChoice(BANDWIDTHS[which], everywhere, float(errors[which]))
 

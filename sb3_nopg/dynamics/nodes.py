@@ -18,8 +18,9 @@ from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
-# Maps that are blended at a state, and how many widths of its kernel away from a node the farthest of them lies.
-_N_BLENDED, _FARTHEST = 10, 2.5
+# Maps that are blended at a state, on a line and otherwise, and how many widths of its kernel away from a node the farthest of
+# them lies.
+_N_ON_A_LINE, _N_BLENDED, _FARTHEST = 4, 10, 2.5
 _MOST_STATES = 100_000
 _HALVINGS = 20
 
@@ -54,14 +55,19 @@ class NodeMaps:
         return replace(self, **moved)
 
     @cached_property
+    def _n_blended(self) -> int:
+        on_a_line = int(self.between_maps.scale.isfinite().sum()) <= 1
+        return _N_ON_A_LINE if on_a_line else _N_BLENDED
+
+    @cached_property
     def _blended(self) -> th.Tensor:
         """Nodes around each whose maps are blended, (n, k)."""
-        return self.between_maps.around[:, :_N_BLENDED]
+        return self.between_maps.around[:, : self._n_blended]
 
     @cached_property
     def offsets(self) -> th.Tensor:
         """From these to the node itself, over the scale, (n, k, d)."""
-        return self.between_maps.offsets[:, :_N_BLENDED].contiguous()
+        return self.between_maps.offsets[:, : self._n_blended].contiguous()
 
     @cached_property
     def squared_widths(self) -> th.Tensor:

@@ -32,8 +32,6 @@ _logger = logging.getLogger(__name__)
 VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
 # Trajectories of an update, and where the model is not one affine map, in four coordinates or more.
 _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 128
-# Share of a stage's updates that are made on the nodes, where it starts from value iteration.
-_ON_NODES = 1 / 3
 # Share of all updates that candidates are tried with, on one half of the data.
 _ON_HALVES = 0.4
 # A policy that is good already is changed with more care, and every stage ends with small steps.
@@ -97,7 +95,6 @@ class Stage:
     :param trained_on: ``"half"`` or ``"all"``
     :param n_updates: that it will be trained for
     :param done: updates made
-    :param node_values: V at the nodes that trajectories end with; None for none
     :param best: parameters that earned most along the trajectories that they are all compared by; None before any were
     :param best_return: what these earned
     :param began: when, s
@@ -107,7 +104,6 @@ class Stage:
     trained_on: str
     n_updates: int
     done: int = 0
-    node_values: th.Tensor | None = None
     best: dict[str, Any] | None = None
     best_return: float = -np.inf
     began: float = field(default_factory=time.perf_counter)
@@ -203,8 +199,8 @@ class Course:
         for group in self.policy.optimizer.param_groups:
             group["lr"] = learning_rate * careful * decay
         self.policy.optimizer.zero_grad()
-        on_nodes = self._is_on_nodes(stage)
-        record = self._on_nodes(stage, estimator) if on_nodes else self._on_trajectories(stage, estimator)
+        on_nodes = self.settings.horizon == 0
+        record = self._on_nodes(estimator) if on_nodes else self._on_trajectories(estimator)
         record["train/gradient_norm"] = self._clip(estimator, clipped=not on_nodes)
         if np.isfinite(record["train/gradient_norm"]):
             self.policy.optimizer.step()
@@ -215,9 +211,6 @@ class Course:
         record["train/candidate"] = f"{stage.recipe} ({stage.trained_on})"
         stage.done += 1
         self._n_made += 1
-        if on_nodes and not self._is_on_nodes(stage):
-            # Gradients along trajectories have another size: what Adam remembers of the nodes' would hold them back.
-            self.policy.optimizer.state.clear()
         if stage.done % _CHECK_EVERY == 0 or stage.done >= stage.n_updates:
             self._look(stage, estimator)
         if stage.done >= stage.n_updates:
@@ -247,16 +240,10 @@ class Course:
         assert self.half is not None
         return self.half[0]
 
-    def _is_on_nodes(self, stage: Stage) -> bool:
-        if self.settings.horizon == 0:
-            return True
-        return stage.recipe == VALUE_ITERATION and stage.done < _ON_NODES * stage.n_updates
-
-    def _on_nodes(self, stage: Stage, estimator: ModelEstimator) -> dict[str, Any]:
+    def _on_nodes(self, estimator: ModelEstimator) -> dict[str, Any]:
         equation = estimator.equation
         noise = self._node_noise(equation.n_nodes, equation.initial_weights)
         solution = nodes_gradient(equation, self.policy, noise, self._warm_start, self.settings.solver_tolerance)
-        stage.node_values = solution.values
         return {
             "train/estimated_return": solution.estimated_return,
             "solver/q_residual": solution.value_solve.residual,
@@ -265,13 +252,13 @@ class Course:
             "solver/visitation_iterations": solution.visitation_solve.n_iterations,
         }
 
-    def _on_trajectories(self, stage: Stage, estimator: ModelEstimator) -> dict[str, Any]:
+    def _on_trajectories(self, estimator: ModelEstimator) -> dict[str, Any]:
         bundle = estimator.bundle(
             (self.settings.seed, self._n_made),
             self._n_trajectories(estimator.dynamics),
             estimator.n_steps(self.settings.horizon),
             self.policy.action_space.shape[0] if self.policy.is_stochastic else None,
-            node_values=self._end_values(stage, estimator),
+            node_values=self._end_values(estimator),
             costs_by=estimator.costs,
         )
         trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle, _MOST_WEIGHT)
@@ -281,13 +268,9 @@ class Course:
             "train/survival": float(trajectories.survival[-1].mean()),
         }
 
-    def _end_values(self, stage: Stage, estimator: ModelEstimator) -> th.Tensor | None:
-        """V at the nodes that trajectories end with; none for an infinite horizon, or where none is as it comes."""
-        if self.settings.horizon == float("inf"):
-            return None
-        if self.settings.horizon == "auto" or stage.node_values is not None:
-            return stage.node_values
-        return estimator.greedy.values
+    def _end_values(self, estimator: ModelEstimator) -> th.Tensor | None:
+        """V at the nodes that trajectories end with; none where they are followed for as long as anything counts."""
+        return None if self.settings.horizon in ("auto", float("inf")) else estimator.greedy.values
 
     def _n_trajectories(self, dynamics: DynamicsModel) -> int:
         return _N_TRAJECTORIES if dynamics.nodes.single or dynamics.coordinates.dim < 4 else _N_IN_MANY_DIMENSIONS
@@ -316,7 +299,6 @@ class Course:
         if stage.recipe == VALUE_ITERATION:
             choice = estimator.greedy
             imitate(self.policy, estimator.equation.observations, choice.actions, choice.importance)
-            stage.node_values = choice.values
         elif stage.recipe == RICCATI:
             self._teach_linear_controller(estimator)
         if stage.recipe != OWN:

@@ -20,7 +20,7 @@ from sb3_nopg.dynamics.trajectories import draw_noise
 from sb3_nopg.training.objective import Bundle
 
 # Steps followed where the horizon is as it comes: this many times 1 / (1 − γ), and no more than so many.
-_HORIZONS, _MOST_STEPS = 1.2, 120
+_HORIZONS, _MOST_STEPS = 3.0, 120
 # To the end means until the discount has left this little.
 _LEFT, _LONGEST = 0.01, 500
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward, and of a state at the edge of
