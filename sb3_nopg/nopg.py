@@ -100,7 +100,7 @@ class NOPG(PolicyQueries, TrainingLoop):
     :param transitions: ``"model"``: next states come from a local affine model of the system (:mod:`sb3_nopg.dynamics`), at
         nodes and along trajectories; ``"samples"``, the paper's: they are the recorded ones
     :param horizon: with a model, steps that a policy is followed before the nodes' value takes over: 0 for the nodes alone,
-        infinity for no such value, ``"auto"`` for what goes with where a candidate started (:mod:`sb3_nopg.training.course`)
+        infinity for as long as anything counts, ``"auto"`` for 3 / (1 − γ) steps, 120 at most, and nothing after them
     :param model_kwargs: of the model: ``angles``, ``limits``, ``reward``, ``bandwidth``, ``n_earlier_steps``, ``n_nodes``,
         see :meth:`sb3_nopg.DynamicsModel.fit`
     :param variant: ``"D"`` for a deterministic, ``"S"`` for a stochastic policy

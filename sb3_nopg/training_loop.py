@@ -65,7 +65,7 @@ class TrainingLoop(LearnsFromData):
 
     def learn(
         self: SelfTrainingLoop,
-        total_timesteps: int = 400,
+        total_timesteps: int = 500,
         callback: MaybeCallback = None,
         log_interval: int = 10,
         tb_log_name: str = "NOPG",

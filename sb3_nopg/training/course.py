@@ -33,7 +33,7 @@ VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
 # Trajectories of an update, and where the model is not one affine map, in four coordinates or more.
 _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 128
 # Share of all updates that candidates are tried with, on one half of the data.
-_ON_HALVES = 0.4
+_ON_HALVES = 0.3
 # A policy that is good already is changed with more care, and every stage ends with small steps.
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
