@@ -14,7 +14,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import Samples
+from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.errors import InputError
 
@@ -23,6 +23,8 @@ _logger = logging.getLogger(__name__)
 _EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
 # Episodes and, for each coefficient, rows that know their past: with fewer, earlier steps are not asked for.
 _LEAST_EPISODES, _ROWS_A_COEFFICIENT = 5, 5
+# Of the regression over all samples, and by which factor a larger one may predict worse.
+_RIDGES, _AS_GOOD_WHEN_SHRUNK = (LEAST_RIDGE, 1e-6, 1e-5, 1e-4), 1.1
 # A coordinate is taken out of the kernel where predictions become no worse than by this factor.
 _AS_GOOD = 1.02
 # Products of actions enter where they leave at most this share of what is unexplained without them.
@@ -37,12 +39,12 @@ _EXPLAINED = 1e-3
 class RewardChoice:
     """
     :param bandwidth: of the reward's kernel; None where the reward needs no nodes
-    :param everywhere: coordinates that this kernel need not look at
+    :param form: what this kernel looks at
     :param unexplained: share of the reward's variance that is left where the model has not seen it
     """
 
     bandwidth: float | None
-    everywhere: tuple[int, ...]
+    form: Form
     unexplained: float
 
 
@@ -52,7 +54,7 @@ class Choices:
     What was chosen on left-out episodes.
 
     :param bandwidth: of the changes' kernel, in standard deviations; infinite for one affine model
-    :param everywhere: coordinates in which one affine function goes for all states, so that the kernel need not look at them
+    :param form: of the changes' regression: which coordinates its kernel looks at, and its ridge
     :param n_earlier_steps: that count beside the last state and action
     :param products: whether products of actions count too
     :param unexplained: share of the changes' variance that is left where the model has not seen them
@@ -60,7 +62,7 @@ class Choices:
     """
 
     bandwidth: float
-    everywhere: tuple[int, ...]
+    form: Form
     n_earlier_steps: int
     products: bool
     unexplained: float
@@ -72,9 +74,9 @@ class Choices:
         :return: which of them the maps at nodes depend on, (d,)
         """
         looked_at = coordinates.bent.clone()
-        for bandwidth, everywhere in ((self.bandwidth, self.everywhere), (self.reward.bandwidth, self.reward.everywhere)):
+        for bandwidth, form in ((self.bandwidth, self.form), (self.reward.bandwidth, self.reward.form)):
             if bandwidth is not None and not math.isinf(bandwidth):
-                looked_at |= th.tensor([number not in everywhere for number in range(coordinates.dim)])
+                looked_at |= th.tensor([number not in form.everywhere for number in range(coordinates.dim)])
         return looked_at
 
 
@@ -89,21 +91,23 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     n_actions = data.actions.shape[1]
     n_earlier = _choose_earlier(data, widths, n_earlier)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
+    ridge = _choose_ridge(data, inputs, widths)
     everywhere, errors = _choose_everywhere(
-        data.coordinates, widths, lambda without: _unexplained(data, inputs, widths, everywhere=without)
+        data.coordinates, widths, lambda without: _unexplained(data, inputs, widths, form=Form(without, ridge))
     )
+    form = Form(everywhere, ridge)
     which = widest_good(errors, widths)
     best, products = float(errors[which]), False
     if best > _EXPLAINED:
-        squared = _unexplained(data, Inputs(ActionFeatures(n_actions, True), n_earlier), widths, everywhere=everywhere)
+        squared = _unexplained(data, Inputs(ActionFeatures(n_actions, True), n_earlier), widths, form=form)
         if float(squared.min()) < _PRODUCTS_COUNT * float(errors.min()):
             products, which = True, widest_good(squared, widths)
             best = float(squared[which])
             _logger.info("The system is not affine in its actions: their products count too.")
-    reward = RewardChoice(None, (), 0.0)
+    reward = RewardChoice(None, Form(), 0.0)
     if not reward_is_given:
         reward = _choose_reward(data, Inputs(ActionFeatures(n_actions, products), n_earlier))
-    return Choices(widths[which], everywhere, n_earlier, products, best, reward)
+    return Choices(widths[which], form, n_earlier, products, best, reward)
 
 
 def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> int:
@@ -129,6 +133,13 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
     return next(n for n in enough if float(errors[n].min()) <= much * least + _EXPLAINED)
+
+
+def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> float:
+    """The largest ridge that predicts nearly as well as the best: what it shrinks, noise would move."""
+    errors = {ridge: float(_unexplained(data, inputs, widths, form=Form(ridge=ridge)).min()) for ridge in _RIDGES}
+    enough = _AS_GOOD_WHEN_SHRUNK * min(errors.values())
+    return max(ridge for ridge, error in errors.items() if error <= enough)
 
 
 def _choose_everywhere(
@@ -167,12 +178,12 @@ def _unexplained(
     inputs: Inputs,
     widths: tuple[float, ...],
     rows: th.Tensor | None = None,
-    everywhere: tuple[int, ...] = (),
+    form: Form | None = None,
 ) -> th.Tensor:
     rows = data.rows(inputs.n_earlier) if rows is None else rows
     samples = data.samples(inputs, rows)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))
-    return unexplained(left_out_errors(samples, left_out, widths, everywhere), samples.targets)
+    return unexplained(left_out_errors(samples, left_out, widths, form), samples.targets)
 
 
 def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
@@ -180,20 +191,20 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
     rows = data.rows(inputs.n_earlier)
     samples = data.reward_samples(inputs, rows)
     if float(samples.targets.max() - samples.targets.min()) < 1e-12:
-        return RewardChoice(None, (), 0.0)
+        return RewardChoice(None, Form(), 0.0)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))
 
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
-        return unexplained(left_out_errors(samples, left_out, everywhere=everywhere), samples.targets)
+        return unexplained(left_out_errors(samples, left_out, form=Form(everywhere)), samples.targets)
 
     errors = errors_without(())
     if not bool(data.coordinates.bent.any()):
         quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
         if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), _QUADRATIC_ENOUGH):
-            return RewardChoice(None, (), quadratic)
+            return RewardChoice(None, Form(), quadratic)
     everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors_without, _EXPLAINED)
     which = widest_good(errors)
-    return RewardChoice(BANDWIDTHS[which], everywhere, float(errors[which]))
+    return RewardChoice(BANDWIDTHS[which], Form(everywhere), float(errors[which]))
 
 
 def _quadratic_unexplained(samples: Samples, left_out: LeftOut, n_actions: int) -> float:

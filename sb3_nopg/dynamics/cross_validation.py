@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
-from sb3_nopg.dynamics.regression import LocalAffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.regression import Form, LocalAffineRegression, Samples, spread_of
 
 #: in standard deviations of each coordinate
 BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
@@ -54,7 +54,7 @@ class LeftOut:
 
 
 def left_out_errors(
-    samples: Samples, left_out: LeftOut, bandwidths: tuple[float, ...] = BANDWIDTHS, everywhere: tuple[int, ...] = ()
+    samples: Samples, left_out: LeftOut, bandwidths: tuple[float, ...] = BANDWIDTHS, form: Form | None = None
 ) -> th.Tensor:
     """
     Recorded minus predicted where the prediction has not seen the row's episode.
@@ -62,7 +62,7 @@ def left_out_errors(
     :param samples: the data
     :param left_out: rows
     :param bandwidths: to try
-    :param everywhere: coordinates that the kernel does not look at
+    :param form: of the regression
     :return: (number of bandwidths, q, t)
     """
     errors = samples.targets.new_empty(len(bandwidths), len(left_out.judged), samples.targets.shape[1])
@@ -75,7 +75,7 @@ def left_out_errors(
         if len(seen) > _MOST_USED:
             seen = seen[:: len(seen) // _MOST_USED + 1]
         rows = left_out.judged[here]
-        regression = LocalAffineRegression(samples.rows(seen), everywhere=everywhere)
+        regression = LocalAffineRegression(samples.rows(seen), form=form)
         for which, maps in enumerate(regression.maps_at_each(samples.states[rows], bandwidths)):
             errors[which, here] = samples.targets[rows] - maps.at_own_states(samples.inputs[rows])
     return errors

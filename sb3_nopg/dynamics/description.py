@@ -40,9 +40,9 @@ def _wide(model: "DynamicsModel", names: Sequence[str] | None) -> str:
     choices = model.choices
     if math.isinf(choices.bandwidth):
         return "one affine model of all states"
-    if not choices.everywhere:
+    if not choices.form.everywhere:
         return "standard deviations of each coordinate"
-    local = [name for number, name in enumerate(model.coordinates.names(names)) if number not in choices.everywhere]
+    local = [name for number, name in enumerate(model.coordinates.names(names)) if number not in choices.form.everywhere]
     return f"standard deviations of {' and '.join(local)}; affine in all else"
 
 

@@ -263,18 +263,18 @@ class DynamicsModel:
 def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
     """What predictions miss where they have not seen the episode, (q, d)."""
     left_out = LeftOut.of(labels, len(samples), seed=1)
-    return left_out_errors(samples, left_out, (choices.bandwidth,), choices.everywhere)[0]
+    return left_out_errors(samples, left_out, (choices.bandwidth,), choices.form)[0]
 
 
 def _regressions(
     data: Prepared, inputs: Inputs, rows: th.Tensor, choices: Choices, *, with_reward: bool
 ) -> list[LocalAffineRegression]:
     """Of the changes, and of the reward where nodes are to know it."""
-    found = [LocalAffineRegression(data.samples(inputs, rows), choices.bandwidth, choices.everywhere)]
+    found = [LocalAffineRegression(data.samples(inputs, rows), choices.bandwidth, choices.form)]
     if with_reward:
         assert choices.reward.bandwidth is not None
         samples = data.reward_samples(inputs, rows)
-        found.append(LocalAffineRegression(samples, choices.reward.bandwidth, choices.reward.everywhere))
+        found.append(LocalAffineRegression(samples, choices.reward.bandwidth, choices.reward.form))
     return found
 
 

@@ -21,7 +21,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 
 N_NEIGHBORS = 100
 # Of standardised inputs: for a state's slope times h², the spread of states under the kernel.
-_STATE_RIDGE, _ACTION_RIDGE, _GLOBAL_RIDGE = 1e-4, 1e-3, 1e-8
+_STATE_RIDGE, _ACTION_RIDGE, LEAST_RIDGE = 1e-4, 1e-3, 1e-8
 # However narrow the kernel, so many samples per coefficient have a say.
 _SAMPLES_A_COEFFICIENT = 2
 # Queries solved at one time.
@@ -80,22 +80,37 @@ class Samples:
         return replace(self, states=self.states[chosen], inputs=self.inputs[chosen], targets=self.targets[chosen])
 
 
+@dataclass(frozen=True)
+class Form:
+    """
+    Of a regression.
+
+    :param everywhere: coordinates that enter it and not its kernel: in these, one affine function goes for all
+    :param ridge: of standardised inputs, for all samples. Where earlier steps enter, velocities and changes of places say
+        nearly the same: without it, large coefficients that hold each other would answer to every bit of noise.
+    """
+
+    everywhere: tuple[int, ...] = ()
+    ridge: float = LEAST_RIDGE
+
+
 class AffineRegression:
     """
     One affine function of all samples, with sine and cosine in the place of an angle that goes far.
 
     :param samples: to fit
+    :param ridge: of standardised inputs
     """
 
-    def __init__(self, samples: Samples):
+    def __init__(self, samples: Samples, ridge: float = LEAST_RIDGE):
         self._coordinates = samples.coordinates
         self._mean, self._scale = samples.states.mean(dim=0), spread_of(samples.states)
         self._input_mean, self._input_scale = samples.inputs.mean(dim=0), spread_of(samples.inputs)
         features, target_scale = self.features(samples.states, samples.inputs), spread_of(samples.targets)
         moment = features.T @ features / len(features)
-        ridge = _GLOBAL_RIDGE * th.eye(len(moment), dtype=moment.dtype)
-        ridge[0, 0] = 0.0
-        coefficients = th.linalg.solve(moment + ridge, features.T @ (samples.targets / target_scale) / len(features))
+        shrink = ridge * th.eye(len(moment), dtype=moment.dtype)
+        shrink[0, 0] = 0.0
+        coefficients = th.linalg.solve(moment + shrink, features.T @ (samples.targets / target_scale) / len(features))
         self.coefficients = coefficients * target_scale  # (g, t)
 
     @property
@@ -144,12 +159,13 @@ class LocalAffineRegression:
     """
     :param samples: to fit
     :param bandwidth: h, in standard deviations of each coordinate; infinite for one affine function of all samples
-    :param everywhere: coordinates that enter the regression and not the kernel: in these, one affine function goes for all
+    :param form: what the kernel looks at, and how much the regression over all samples is shrunk
     """
 
-    def __init__(self, samples: Samples, bandwidth: float = math.inf, everywhere: tuple[int, ...] = ()):
-        self.samples, self.bandwidth, self._everywhere = samples, bandwidth, [*everywhere]
-        self.whole = AffineRegression(samples)
+    def __init__(self, samples: Samples, bandwidth: float = math.inf, form: Form | None = None):
+        form = form or Form()
+        self.samples, self.bandwidth, self._everywhere = samples, bandwidth, [*form.everywhere]
+        self.whole = AffineRegression(samples, form.ridge)
         self.scale = spread_of(samples.states)
         self._kernel_scale = self.scale.clone()
         self._kernel_scale[self._everywhere] = math.inf
