@@ -12,6 +12,8 @@ from sb3_nopg.dynamics.regression import Form, LocalAffineRegression, Samples, s
 BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
 # The widest one that errs by no more than this factor above the least: over many steps, noise that was learned adds up.
 NEARLY_AS_GOOD = 1.25
+# The same for one affine model of all states, which goes on beyond the data.
+_AFFINE_AS_GOOD = 1.5
 _N_FOLDS, _MOST_JUDGED, _MOST_USED = 5, 500, 20_000
 # Of few episodes, stretches of this share of the data are left out instead.
 _STRETCH = 0.05
@@ -98,5 +100,6 @@ def widest_good(errors: th.Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -
     :param errors: of each bandwidth
     :return: number of the widest bandwidth that errs nearly as little as the best
     """
-    good = th.nonzero(errors <= NEARLY_AS_GOOD * errors.min() + 1e-14)[:, 0]
+    factors = errors.new_tensor([_AFFINE_AS_GOOD if math.isinf(width) else NEARLY_AS_GOOD for width in bandwidths])
+    good = th.nonzero(errors <= factors * errors.min() + 1e-14)[:, 0]
     return int(good.max())
