@@ -156,7 +156,7 @@ def test_without_an_end_no_value_follows(followed):
 
 def test_the_usual_horizon_goes_with_the_discount(followed):
     make(gamma=0.95).learn(4)
-    assert {bundle.n_steps for bundle in followed} == {24}
+    assert {bundle.n_steps for bundle in followed} == {60}
 
 
 def test_trajectories_start_half_from_the_data_and_half_from_the_starts(followed):

@@ -156,7 +156,7 @@ def test_works_as_written_with_all_defaults():
     assert model.transitions == "model"
     before, predicted = parameters_of(model), model.estimated_return()
     assert model.learn() is model
-    assert model.num_timesteps == 400
+    assert model.num_timesteps == 500
     assert not np.array_equal(parameters_of(model), before)
     assert model.estimated_return() > predicted
 

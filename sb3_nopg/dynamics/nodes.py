@@ -18,9 +18,9 @@ from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
-# Maps that are blended at a state, on a line and otherwise, and how many widths of its kernel away from a node the farthest of
-# them lies.
-_N_ON_A_LINE, _N_BLENDED, _FARTHEST = 4, 10, 2.5
+# Maps that are blended at a state, and how many widths of its kernel away from a node the farthest of them lies; the same on a
+# line, where eight reach far enough for the farthest not to count.
+_BLENDED, _BLENDED_ON_A_LINE = (10, 2.5), (8, 4.0)
 _MOST_STATES = 100_000
 _HALVINGS = 20
 
@@ -55,24 +55,24 @@ class NodeMaps:
         return replace(self, **moved)
 
     @cached_property
-    def _n_blended(self) -> int:
+    def _blending(self) -> tuple[int, float]:
         on_a_line = int(self.between_maps.scale.isfinite().sum()) <= 1
-        return _N_ON_A_LINE if on_a_line else _N_BLENDED
+        return _BLENDED_ON_A_LINE if on_a_line else _BLENDED
 
     @cached_property
     def _blended(self) -> th.Tensor:
         """Nodes around each whose maps are blended, (n, k)."""
-        return self.between_maps.around[:, : self._n_blended]
+        return self.between_maps.around[:, : self._blending[0]]
 
     @cached_property
     def offsets(self) -> th.Tensor:
         """From these to the node itself, over the scale, (n, k, d)."""
-        return self.between_maps.offsets[:, : self._n_blended].contiguous()
+        return self.between_maps.offsets[:, : self._blending[0]].contiguous()
 
     @cached_property
     def squared_widths(self) -> th.Tensor:
         """Of these nodes' kernels, (n, k)."""
-        farthest = self.offsets[:, -1].norm(dim=-1) / _FARTHEST
+        farthest = self.offsets[:, -1].norm(dim=-1) / self._blending[1]
         usual = farthest.median().clamp_min(th.finfo(farthest.dtype).tiny)
         return farthest.maximum(1e-3 * usual).square()[self._blended]
 

@@ -174,7 +174,7 @@ class Course:
         if self.half is None:
             shares = _shares(n, len(names))
             return [Stage(name, "all", share) for name, share in zip(names, shares, strict=True) if share]
-        shares = _shares(round(_ON_HALVES * n), len(names))
+        shares = _shares(max(round(_ON_HALVES * n), min(n - 1, len(names))), len(names))
         return [Stage(name, "half", share) for name, share in zip(names, shares, strict=True) if share]
 
     @property
