@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :return: exit code: 0 after Ctrl-C or a terminate signal, 2 if the rig cannot be started
     """
     asked = _parser().parse_args(arguments)
-    before = signal.signal(signal.SIGTERM, _end)
+    # Started in the background of a shell, a program is told to ignore Ctrl-C: whoever sends it that signal means it still.
+    before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         asked.run(asked)
     except KeyboardInterrupt:
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"virtual_rig: {error}", file=sys.stderr)
         return 2
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return 0
 
 
