@@ -599,6 +599,13 @@ def test_the_log_holds_all_that_tells_how_training_goes(tmp_path: pathlib.Path):
         assert (column(name) > 0.0).all()
 
 
+def test_the_log_tells_how_the_nodes_equations_were_solved(tmp_path: pathlib.Path):
+    model = make(NOPGD, transitions="model", horizon=0)
+    *rows, _ = learn_with_log(model, tmp_path, 9, log_interval=1)
+    assert len(rows) == 9
+    assert all(float(row["solver/q_residual"]) <= 1e-4 for row in rows)
+
+
 def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture):
     model = make(NOPGS, transitions="model", learning_rate=0.02)
     with caplog.at_level("INFO"):
@@ -612,10 +619,7 @@ def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pyt
     for name in ("train/estimated_return", "train/gradient_norm", "time/update_seconds"):
         assert all(np.isfinite(float(row[name])) for row in rows), name
     assert all(0.0 < float(row["train/policy_std"]) < 1.0 for row in rows)
-    on_nodes = [row for row in rows if row["solver/q_residual"]]
-    assert {row["train/candidate"].split()[0] for row in on_nodes} == {"value_iteration"}
-    assert all(float(row["solver/q_residual"]) <= 1e-4 for row in on_nodes)
-    assert all(0.0 <= float(row["train/survival"]) <= 1.0 for row in rows if row["train/survival"])
+    assert all(0.0 <= float(row["train/survival"]) <= 1.0 for row in rows)
     for candidate in model.candidates:
         assert str(candidate) in caplog.text
     assert model.judgement.text() in caplog.text

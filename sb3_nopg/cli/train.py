@@ -99,7 +99,9 @@ def train(
     ] = _TRANSITIONS,
     horizon: Annotated[
         str,
-        typer.Option(help="With a model, steps to follow a policy before the nodes' value takes over: a count, inf, or auto."),
+        typer.Option(
+            help="With a model, steps to follow a policy: a count, then the nodes' value; inf or auto, then nothing."
+        ),
     ] = _DEFAULTS["horizon"],
     limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
     reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,

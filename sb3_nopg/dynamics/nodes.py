@@ -29,7 +29,7 @@ _HALVINGS = 20
 class NodeMaps:
     """
     :param interpolation: of values between the nodes
-    :param between_maps: the same of maps, at nodes of their own that differ in those coordinates alone that maps depend on
+    :param between_maps: the same of maps, at nodes of their own that are spread over those coordinates that maps depend on
     :param maps: at these nodes
     :param without_past: at the nodes of values, of state and action alone: what follows on average over all pasts
     :param single: whether all maps are the same one

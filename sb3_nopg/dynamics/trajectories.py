@@ -47,7 +47,7 @@ class Trajectories:
     :param applied: actions within their range, (H, m, d_a)
     :param asked_for: which of them the policy asked for as they are, (H, m, d_a)
     :param earlier: actions and changes of the steps before each, the last one first, (H, m, n_earlier · (d_a + d))
-    :param nearest: node of each state, (H, m)
+    :param nearest: node of maps next to each state, (H, m)
     :param kept: coordinates of the states after each step that the bounds left alone, (H, m, d)
     :param rewards: r̂, (H, m)
     :param costs: of each step beside its reward, (H, m)
@@ -83,7 +83,7 @@ class Path:
     :param states: before each step, and after the last, (H + 1, m, d)
     :param applied: actions within their range, (H, m, d_a)
     :param earlier: actions and changes of the steps before each, the last one first, (H, m, n_earlier · (d_a + d))
-    :param nearest: node of each state, (H, m)
+    :param nearest: node of maps next to each state, (H, m)
     :param local_rewards: r̂ before it is cut to its range, where the nodes know it, (H, m, 0) or (H, m, 1)
     """
 

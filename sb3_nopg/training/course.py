@@ -228,6 +228,7 @@ class Course:
             _N_COMPARED,
             estimator.n_steps(self.settings.horizon),
             n_actions,
+            node_values=self._end_values(estimator),
             costs_by=estimator.costs,
         )
         found = float(follow_policy(estimator.dynamics, self.policy, bundle).returns.mean())
@@ -269,7 +270,7 @@ class Course:
         }
 
     def _end_values(self, estimator: ModelEstimator) -> th.Tensor | None:
-        """V at the nodes that trajectories end with; none where they are followed for as long as anything counts."""
+        """V at the nodes that trajectories end with; none for an infinite horizon, or where it is as it comes."""
         return None if self.settings.horizon in ("auto", float("inf")) else estimator.greedy.values
 
     def _n_trajectories(self, dynamics: DynamicsModel) -> int:
