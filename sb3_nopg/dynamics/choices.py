@@ -91,9 +91,9 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     n_actions = data.actions.shape[1]
     n_earlier = _choose_earlier(data, widths, n_earlier)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
-    ridge = _choose_ridge(data, inputs, widths)
+    ridge, errors = _choose_ridge(data, inputs, widths)
     everywhere, errors = _choose_everywhere(
-        data.coordinates, widths, lambda without: _unexplained(data, inputs, widths, form=Form(without, ridge))
+        data.coordinates, widths, errors, lambda without: _unexplained(data, inputs, widths, form=Form(without, ridge))
     )
     form = Form(everywhere, ridge)
     which = widest_good(errors, widths)
@@ -135,16 +135,19 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     return next(n for n in enough if float(errors[n].min()) <= much * least + _EXPLAINED)
 
 
-def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> float:
-    """The largest ridge that predicts nearly as well as the best: what it shrinks, noise would move."""
-    errors = {ridge: float(_unexplained(data, inputs, widths, form=Form(ridge=ridge)).min()) for ridge in _RIDGES}
-    enough = _AS_GOOD_WHEN_SHRUNK * min(errors.values())
-    return max(ridge for ridge, error in errors.items() if error <= enough)
+def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> tuple[float, th.Tensor]:
+    """The largest ridge that predicts nearly as well as the best, and what is unexplained with it at each width."""
+    errors = {ridge: _unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in _RIDGES}
+    enough = _AS_GOOD_WHEN_SHRUNK * min(float(error.min()) for error in errors.values())
+    # What it shrinks, noise would move.
+    ridge = max(ridge for ridge, error in errors.items() if float(error.min()) <= enough)
+    return ridge, errors[ridge]
 
 
 def _choose_everywhere(
     coordinates: Coordinates,
     widths: tuple[float, ...],
+    errors: th.Tensor,
     errors_without: Callable[[tuple[int, ...]], th.Tensor],
     tolerance: float = 0.0,
 ) -> tuple[tuple[int, ...], th.Tensor]:
@@ -155,12 +158,12 @@ def _choose_everywhere(
 
     :param coordinates: of the states
     :param widths: of the kernel
-    :param errors_without: what is unexplained by a kernel that does not look at some coordinates, at each width
+    :param errors: what is unexplained by a kernel that looks at all coordinates, at each width
+    :param errors_without: the same of one that does not look at some
     :param tolerance: that is not worth looking for
     """
     straight = [number for number, bent in enumerate(coordinates.bent.tolist()) if not bent]
     chosen: tuple[int, ...] = ()
-    errors = errors_without(chosen)
     # One that looks at nothing is one affine model, which is among the widths.
     while len(chosen) < coordinates.dim - 1 and not math.isinf(widths[widest_good(errors, widths)]):
         tried = {number: errors_without((*chosen, number)) for number in straight if number not in chosen}
@@ -202,7 +205,7 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
         quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
         if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), _QUADRATIC_ENOUGH):
             return RewardChoice(None, Form(), quadratic)
-    everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors_without, _EXPLAINED)
+    everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without, _EXPLAINED)
     which = widest_good(errors)
     return RewardChoice(BANDWIDTHS[which], Form(everywhere), float(errors[which]))
 
