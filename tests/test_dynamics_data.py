@@ -31,6 +31,22 @@ def test_rows_in_no_order():
     np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-6)
 
 
+def test_steps_that_were_cut_short_by_an_end_teach_nothing():
+    data = record(linear, linear_reward, n_episodes=40, ends=lambda state: abs(state[0]) > 0.8)
+    assert 5 < data.terminals.sum() < len(data) / 2
+    # As a supervisor stops a motor: somewhere within the step.
+    part = np.where(data.terminals, np.random.default_rng(0).uniform(0.1, 0.9, len(data)), 1.0)[:, None]
+    after = data.observations + part * (data.next_observations - data.observations)
+    model = fit(replace(data, next_observations=after), n_earlier_steps=0)
+    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
+
+
+def test_where_most_steps_are_ends_they_are_all_there_is():
+    data = record(linear, linear_reward, length=10)
+    model = fit(replace(data, terminals=np.arange(len(data)) > 2, episode_ids=None))
+    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
+
+
 @pytest.mark.parametrize("level", [0.0, 0.7])
 def test_one_action_level(level):
     data = record(linear, linear_reward)

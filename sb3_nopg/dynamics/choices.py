@@ -191,11 +191,10 @@ def _unexplained(
 
 def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
     """A quadratic function of all samples, or a local one."""
-    rows = data.rows(inputs.n_earlier)
-    samples = data.reward_samples(inputs, rows)
+    samples = data.reward_samples(inputs)
     if float(samples.targets.max() - samples.targets.min()) < 1e-12:
         return RewardChoice(None, Form(), 0.0)
-    left_out = LeftOut.of(data.labels_of(rows), len(samples))
+    left_out = LeftOut.of(data.labels_of(data.reward_rows(inputs.n_earlier)), len(samples))
 
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
         return unexplained(left_out_errors(samples, left_out, form=Form(everywhere)), samples.targets)

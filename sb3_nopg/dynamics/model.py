@@ -129,10 +129,10 @@ class DynamicsModel:
         if reward is not None:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions)
         elif choices.reward.bandwidth is None:
-            given = QuadraticReward.fit(data.reward_samples(inputs, rows), dataset.action_dim)
-        regressions = without = _regressions(data, inputs, rows, choices, with_reward=given is None)
+            given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim)
+        regressions = without = _regressions(data, inputs, choices, with_reward=given is None)
         if inputs.n_earlier:
-            without = _regressions(data, replace(inputs, n_earlier=0), data.rows(0), choices, with_reward=given is None)
+            without = _regressions(data, replace(inputs, n_earlier=0), choices, with_reward=given is None)
         action_range = _action_range(dataset)
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
@@ -266,14 +266,12 @@ def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.
     return left_out_errors(samples, left_out, (choices.bandwidth,), choices.form)[0]
 
 
-def _regressions(
-    data: Prepared, inputs: Inputs, rows: th.Tensor, choices: Choices, *, with_reward: bool
-) -> list[LocalAffineRegression]:
+def _regressions(data: Prepared, inputs: Inputs, choices: Choices, *, with_reward: bool) -> list[LocalAffineRegression]:
     """Of the changes, and of the reward where nodes are to know it."""
-    found = [LocalAffineRegression(data.samples(inputs, rows), choices.bandwidth, choices.form)]
+    found = [LocalAffineRegression(data.samples(inputs, data.rows(inputs.n_earlier)), choices.bandwidth, choices.form)]
     if with_reward:
         assert choices.reward.bandwidth is not None
-        samples = data.reward_samples(inputs, rows)
+        samples = data.reward_samples(inputs)
         found.append(LocalAffineRegression(samples, choices.reward.bandwidth, choices.reward.form))
     return found
 

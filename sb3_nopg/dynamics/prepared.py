@@ -73,9 +73,9 @@ class Prepared:
         changes = self.coordinates.difference(self.next_states, self.states)
         return self._samples(inputs, changes, rows)
 
-    def reward_samples(self, inputs: "Inputs", rows: th.Tensor) -> Samples:
+    def reward_samples(self, inputs: "Inputs") -> Samples:
         """For the rewards."""
-        return self._samples(inputs, self.rewards[:, None], rows)
+        return self._samples(inputs, self.rewards[:, None], self.reward_rows(inputs.n_earlier))
 
     def _samples(self, inputs: "Inputs", targets: th.Tensor, rows: th.Tensor) -> Samples:
         of_steps = th.cat([inputs.features(self.actions), self.past(inputs.n_earlier)], dim=1)
@@ -86,13 +86,26 @@ class Prepared:
         return self.earlier[:, : n_earlier * (self.actions.shape[1] + self.coordinates.dim)]
 
     def rows(self, n_earlier: int) -> th.Tensor:
-        """Numbers of the rows whose past is known."""
+        """Numbers of the rows to learn changes from: those whose past is known and whose step is a whole one."""
+        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) & self._whole_steps))
+
+    def reward_rows(self, n_earlier: int) -> th.Tensor:
+        """Numbers of the rows to learn rewards from: those whose past is known."""
         return th.from_numpy(np.flatnonzero(self.n_past >= n_earlier))
 
     @property
     def first_rows(self) -> th.Tensor:
         """Numbers of the first rows of episodes, (e,)."""
-        return th.from_numpy(np.flatnonzero(self.n_past == 0))
+        return th.from_numpy(np.flatnonzero((self.n_past == 0) & self._whole_steps))
+
+    @property
+    def _whole_steps(self) -> np.ndarray:
+        """
+        All but those that ended the task: whatever ends one on a rig cuts the step short, and many records know no state
+        after it. Where most steps are ends, they are all there is.
+        """
+        goes_on = ~self.terminals.numpy()
+        return goes_on if 2 * goes_on.sum() >= len(goes_on) else np.ones_like(goes_on)
 
     def labels_of(self, rows: th.Tensor) -> np.ndarray | None:
         return None if self.labels is None else self.labels[rows.numpy()]
