@@ -37,7 +37,7 @@ def test_steps_that_were_cut_short_by_an_end_teach_nothing():
     # As a supervisor stops a motor: somewhere within the step.
     part = np.where(data.terminals, np.random.default_rng(0).uniform(0.1, 0.9, len(data)), 1.0)[:, None]
     after = data.observations + part * (data.next_observations - data.observations)
-    model = fit(replace(data, next_observations=after), n_earlier_steps=0)
+    model = fit(replace(data, next_observations=after), n_earlier_steps=0, bandwidth=math.inf)
     np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
