@@ -87,7 +87,7 @@ class Prepared:
 
     def rows(self, n_earlier: int) -> th.Tensor:
         """Numbers of the rows to learn changes from: those whose past is known and whose step is a whole one."""
-        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) & self._whole_steps))
+        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) & self.whole_steps))
 
     def reward_rows(self, n_earlier: int) -> th.Tensor:
         """Numbers of the rows to learn rewards from: those whose past is known."""
@@ -96,13 +96,13 @@ class Prepared:
     @property
     def first_rows(self) -> th.Tensor:
         """Numbers of the first rows of episodes, (e,)."""
-        return th.from_numpy(np.flatnonzero((self.n_past == 0) & self._whole_steps))
+        return th.from_numpy(np.flatnonzero((self.n_past == 0) & self.whole_steps))
 
     @property
-    def _whole_steps(self) -> np.ndarray:
+    def whole_steps(self) -> np.ndarray:
         """
-        All but those that ended the task: whatever ends one on a rig cuts the step short, and many records know no state
-        after it. Where most steps are ends, they are all there is.
+        Which rows to learn changes from, (n,): all but those that ended the task. Whatever ends one on a rig cuts the step
+        short, and many records know no state after it. Where most steps are ends, they are all there is.
         """
         goes_on = ~self.terminals.numpy()
         return goes_on if 2 * goes_on.sum() >= len(goes_on) else np.ones_like(goes_on)

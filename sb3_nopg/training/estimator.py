@@ -82,8 +82,11 @@ class ModelEstimator:
     @cached_property
     def pasts(self) -> th.Tensor:
         """What the steps before the recorded states did, or what goes with a state before which nothing is known, (n, q)."""
-        data = Prepared.of(self.dataset, self.dynamics.coordinates.to(th.device("cpu")), self.dataset.rewards)
-        return self.dynamics.past_of(data).to(self.states.device)
+        return self.dynamics.past_of(self._prepared).to(self.states.device)
+
+    @cached_property
+    def _prepared(self) -> Prepared:
+        return Prepared.of(self.dataset, self.dynamics.coordinates.to(th.device("cpu")), self.dataset.rewards)
 
     @cached_property
     def equation(self) -> NodeEquation:
@@ -98,15 +101,14 @@ class ModelEstimator:
     @cached_property
     def linear_controller(self) -> LinearController | None:
         """What least squares and a Riccati equation would do."""
-        coordinates, data = self.dynamics.coordinates, self.dataset
-        next_states = self._encoded(data.next_observations)
-        low, high = self.dynamics.action_range
+        data, (low, high) = self._prepared, self.dynamics.action_range
+        whole = data.whole_steps
         return riccati_controller(
-            coordinates,
-            self.states.cpu().numpy(),
-            np.array(data.actions, dtype=np.float64),
-            coordinates.difference(next_states, self.states).cpu().numpy(),
-            np.array(data.rewards, dtype=np.float64),
+            self.dynamics.coordinates,
+            data.states.numpy()[whole],
+            data.actions.numpy()[whole],
+            data.coordinates.difference(data.next_states, data.states).numpy()[whole],
+            data.rewards.numpy()[whole],
             ((high - low) / 2.0).cpu().numpy(),
         )
 
