@@ -213,22 +213,22 @@ class LearnsFromData(ResumableAlgorithm):
             self._noise_seed,
             recipes if before is None else tuple(before["recipes"]),
         )
-        half = self._halves(whole) if len(settings.recipes) > 1 else None
-        course = Course(self.policy, settings, whole, half, steps_ahead(self.gamma), self.new_policy)
+        parts = self._halves(whole) if len(settings.recipes) > 1 else None
+        course = Course(self.policy, settings, whole, parts, steps_ahead(self.gamma), self.new_policy)
         if before is not None:
             course.restore(_stretched(before, n_updates))
             self._course_before = None
         return course
 
-    def _halves(self, whole: ModelEstimator) -> tuple[ModelEstimator, DynamicsModel] | None:
+    def _halves(self, whole: ModelEstimator) -> tuple[ModelEstimator, ModelEstimator] | None:
         rows, others = halves(whole.dataset, self._noise_seed % 2**31)
         if rows is None or others is None:
             _logger.warning(
                 "There are too few episodes to keep some from training: candidates are judged by what they learned."
             )
             return None
-        judging = self._estimator_on(whole.dataset.filter(others), whole.dynamics)
-        return self._estimator_on(whole.dataset.filter(rows), whole.dynamics), judging.dynamics
+        one, other = (self._estimator_on(whole.dataset.filter(part), whole.dynamics) for part in (rows, others))
+        return one, other
 
     def _prepare(self) -> BellmanProblem:
         if self.dataset is None or self.bandwidths is None:

@@ -15,7 +15,7 @@ from sb3_nopg.dynamics.trajectories import Path, Trajectories, draw_noise, follo
 from sb3_nopg.errors import SolverError
 from sb3_nopg.policies import DeterministicLinearPolicy, DeterministicMlpPolicy, GaussianLinearPolicy, GaussianMlpPolicy
 from sb3_nopg.step_function import step_function
-from sb3_nopg.training.objective import Bundle, trajectory_gradient
+from sb3_nopg.training.objective import Bundle, Friction, trajectory_gradient
 from systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, truth, two_forces
 
 BOTH_COSTS = Costs(change=0.3, distance=0.2)
@@ -133,7 +133,11 @@ def traced(model: DynamicsModel, act, bundle: Bundle) -> Trajectories:
 def traced_returns(model: DynamicsModel, policy, bundle: Bundle) -> Trajectories:
     def act(observations, t):
         drawn = None if bundle.action_noise is None else bundle.action_noise[t][:, None]
-        return policy.sample_actions(observations, drawn)[:, 0]
+        actions = policy.sample_actions(observations, drawn)[:, 0]
+        if bundle.friction is None:
+            return actions
+        lost, size = 1.0 - bundle.friction.effect, bundle.friction.size
+        return actions - lost * size * (actions / size).tanh()
 
     return traced(model, act, bundle)
 
@@ -168,6 +172,22 @@ def test_the_gradient_is_autograd_s(name, stochastic):
 def test_whatever_follows_the_last_step_and_whatever_steps_cost(name, ends_with_values, costs_by):
     model = model_of(name)
     check_against_autograd(model, policy_for(model), bundle_for(model, False, ends_with_values, costs_by))
+
+
+@pytest.mark.parametrize("name", ["angle, local reward", "two earlier actions of two"])
+def test_actions_that_friction_takes_a_part_of(name):
+    model = model_of(name)
+    friction = Friction(th.linspace(0.5, 1.2, 10, dtype=th.float64)[:, None], 0.2 * model.action_range[1])
+    bundle = bundle_for(model)
+    with_friction = check_against_autograd(model, policy_for(model), replace(bundle, friction=friction))
+    without = check_against_autograd(model, policy_for(model), bundle)
+    assert float((with_friction.applied - without.applied).abs().amax()) > 0.01
+
+
+def test_small_actions_lose_a_share_and_large_ones_a_little():
+    friction = Friction(th.tensor([[0.5]], dtype=th.float64), th.tensor([2.0], dtype=th.float64))
+    left = friction.left_of(th.tensor([[1e-4], [-1e-4], [100.0]], dtype=th.float64))
+    np.testing.assert_allclose(left[:, 0].numpy(), [0.5e-4, -0.5e-4, 99.0], rtol=1e-6)
 
 
 def test_trajectories_that_leave_all_bounds():
@@ -257,7 +277,7 @@ def test_the_return_is_what_its_parts_say():
         for t in range(N_STEPS):
             change = 0.0 if t == 0 else float(found.applied[t, i, 0] - found.applied[t - 1, i, 0]) / 2.0
             away = 2.0 * (found.states[t + 1, i] - middle) / (model.bounds.high - model.bounds.low)
-            earned = float(found.rewards[t, i]) - 0.3 * change**2 - 0.2 * float(away.square().sum())
+            earned = float(found.rewards[t, i]) - 0.3 * change**2 - 0.2 * float(away.square().mean())
             total += GAMMA**t * going * (earned + GAMMA * float(unknown[t, i]) * model.worst_value(GAMMA))
             going *= float(goes_on[t, i])
         at_the_end = float(found.end_value.weights.mean(bundle.node_values)[i])

@@ -16,7 +16,7 @@ from sb3_nopg.dynamics.bounds import Bounds
 class Costs:
     """
     :param change: of an action that changes by its whole range in a step
-    :param distance: of a state at the edge of the recorded range, in each of its coordinates, growing with the square of the
+    :param distance: of a state at the edge of the recorded range in all of its coordinates, growing with the square of the
         distance from the middle
     """
 
@@ -33,7 +33,7 @@ class Costs:
         """
         costs = self.change * _changes(applied, span).square().sum(dim=-1)
         if self.distance:
-            costs = costs + self.distance * (_distances(next_states, bounds)[0].square()).sum(dim=-1)
+            costs = costs + self.distance * _distances(next_states, bounds)[0].square().mean(dim=-1)
         return costs
 
     def slopes(
@@ -52,7 +52,7 @@ class Costs:
         of_states = th.zeros_like(next_states)
         if self.distance:
             distances, half = _distances(next_states, bounds)
-            of_states = 2.0 * self.distance * weight[..., None] * distances / half
+            of_states = 2.0 * self.distance * weight[..., None] * distances / (half * len(half))
         return of_actions, of_states
 
 

@@ -21,6 +21,8 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 # Neighbours of a node that values between nodes are made of, and the number of the one that its width is taken from.
 N_AROUND, _WIDTH_FROM = 20, 12
 _RIDGE, _LEAST = 0.01, 0.02
+#: So few nodes are all looked at for the nearest one: where they lie on a line, a search among neighbours ends at any gap.
+N_SEARCHED = 500
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ class Interpolation:
         :param n_hops: at most
         :return: (m,)
         """
+        if len(self.nodes) <= N_SEARCHED:
+            return self.locate(states)
         for _ in range(n_hops):
             closest = self._ways(states, near).square().sum(dim=-1).argmin(dim=1, keepdim=True)
             found = self.around[near].gather(1, closest)[:, 0]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
+from sb3_nopg.dynamics.interpolation import N_SEARCHED
 from sb3_nopg.dynamics.model import DynamicsModel
 
 
@@ -129,7 +130,10 @@ class Stepper:
         return raw / raw.sum(axis=1, keepdims=True)
 
     def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 8) -> np.ndarray:
-        """The nearest node of each state, found from one that was near."""
+        """The nearest node of each state, found from one that was near where there are many."""
+        if len(self._nodes) <= N_SEARCHED:
+            delta = self._difference(states[:, None], self._nodes) / self._scale
+            return np.asarray(np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1))
         for _ in range(n_hops):
             delta = self._offsets[near] + (self._difference(states, self._nodes[near]) / self._scale)[:, None]
             closest = np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1)

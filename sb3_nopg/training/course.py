@@ -4,7 +4,7 @@ learned from.
 
 Different starts win on different tasks: doing nothing, what value iteration on the nodes would do, what least squares with a
 Riccati equation would do. So each is trained on a model of one half of the episodes, and followed through a model of the other
-half. The way that does best there is then trained on all of the data. Nothing that was trained on an episode is judged by it,
+half. What does best there is then trained further on all of the data. Nothing that was trained on an episode is judged by it,
 until the end: then what all of the data have made is held against what half of them had.
 """
 
@@ -34,7 +34,7 @@ VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
 _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 128
 # Share of all updates that candidates are tried with, on one half of the data.
 _ON_HALVES = 0.3
-# A policy that is good already is changed with more care, and every stage ends with small steps.
+# A linear controller is good already and changed with more care, and every stage ends with small steps.
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
 # more often by this share.
@@ -59,7 +59,7 @@ class Candidate:
     :param score: predicted rewards along a trajectory, by models of both halves of the episodes; which way is trained on all
         of the data was chosen before, by the half that candidates were not trained on
     :param lasting: share of its trajectories that neither end nor leave the data
-    :param n_updates: that it was trained for
+    :param n_updates: that it was trained for there
     :param seconds: that it took
     """
 
@@ -94,6 +94,7 @@ class Stage:
     :param recipe: where it starts
     :param trained_on: ``"half"`` or ``"all"``
     :param n_updates: that it will be trained for
+    :param goes_on_from: parameters that it starts with in the place of the recipe's
     :param done: updates made
     :param best: parameters that earned most along the trajectories that they are all compared by; None before any were
     :param best_return: what these earned
@@ -103,6 +104,7 @@ class Stage:
     recipe: str
     trained_on: str
     n_updates: int
+    goes_on_from: dict[str, Any] | None = None
     done: int = 0
     best: dict[str, Any] | None = None
     best_return: float = -np.inf
@@ -143,7 +145,7 @@ class Course:
     :param policy: to train
     :param settings: of the course
     :param whole: estimator on all of the data
-    :param half: estimator on one half of the episodes, and a model of the other; None where there are too few for that
+    :param halves: estimators on one half of the episodes and on the other; None where there are too few for that
     :param n_steps_judged: that policies are followed by the judge
     :param make_policy: makes another one like the policy, with any parameters, on the processor
     """
@@ -153,11 +155,11 @@ class Course:
         policy: NOPGPolicy,
         settings: CourseSettings,
         whole: ModelEstimator,
-        half: tuple[ModelEstimator, DynamicsModel] | None,
+        halves: tuple[ModelEstimator, ModelEstimator] | None,
         n_steps_judged: int,
         make_policy: Callable[[], NOPGPolicy],
     ):
-        self.policy, self.settings, self.whole, self.half = policy, settings, whole, half
+        self.policy, self.settings, self.whole, self.halves = policy, settings, whole, halves
         self.untrained = parameters_of(policy)
         self.trained: list[Trained] = []
         self.judgement: Judgement | None = None
@@ -171,7 +173,7 @@ class Course:
         names, n = self.settings.recipes, self.settings.n_updates
         if len(names) == 1:
             return [Stage(names[0], "all", n)]
-        if self.half is None:
+        if self.halves is None:
             shares = _shares(n, len(names))
             return [Stage(name, "all", share) for name, share in zip(names, shares, strict=True) if share]
         shares = _shares(max(round(_ON_HALVES * n), min(n - 1, len(names))), len(names))
@@ -193,8 +195,9 @@ class Course:
             self._begin_stage()
         stage = self.stage
         assert stage is not None
-        estimator = self._estimator(stage)
-        careful = 1.0 if stage.recipe == OWN else _CAREFUL
+        estimators = self._estimators(stage)
+        estimator = estimators[stage.done % len(estimators)]
+        careful = _CAREFUL if stage.recipe == RICCATI else 1.0
         decay = 1.0 - (1.0 - _LAST_STEPS) * stage.done / stage.n_updates
         for group in self.policy.optimizer.param_groups:
             group["lr"] = learning_rate * careful * decay
@@ -212,34 +215,41 @@ class Course:
         stage.done += 1
         self._n_made += 1
         if stage.done % _CHECK_EVERY == 0 or stage.done >= stage.n_updates:
-            self._look(stage, estimator)
+            self._look(stage)
         if stage.done >= stage.n_updates:
             self._end_stage()
         return record
 
-    def _look(self, stage: Stage, estimator: ModelEstimator) -> None:
+    def _look(self, stage: Stage) -> None:
         """Remember the policy if none of the stage was better: a gradient along trajectories that tumble leads anywhere."""
         if self.settings.horizon == 0:
             return
         n_actions = self.policy.action_space.shape[0] if self.policy.is_stochastic else None
-        # The same trajectories every time, and none that training has seen.
-        bundle = estimator.bundle(
-            (self.settings.seed, 2**31),
-            _N_COMPARED,
-            estimator.n_steps(self.settings.horizon),
-            n_actions,
-            node_values=self._end_values(estimator),
-            costs_by=estimator.costs,
-        )
-        found = float(follow_policy(estimator.dynamics, self.policy, bundle).returns.mean())
+        estimators, found = self._estimators(stage), 0.0
+        for estimator in estimators:
+            # From where the task starts, the same trajectories every time, and none that training has seen.
+            bundle = estimator.bundle(
+                (self.settings.seed, 2**31),
+                _N_COMPARED,
+                estimator.n_steps(self.settings.horizon),
+                n_actions,
+                share_elsewhere=0.0,
+                node_values=self._end_values(estimator),
+                costs_by=estimator.costs,
+            )
+            found += float(follow_policy(estimator.dynamics, self.policy, bundle).returns.mean()) / len(estimators)
         if found > stage.best_return:
             stage.best, stage.best_return = parameters_of(self.policy), found
 
-    def _estimator(self, stage: Stage) -> ModelEstimator:
-        if stage.trained_on == "all":
-            return self.whole
-        assert self.half is not None
-        return self.half[0]
+    def _estimators(self, stage: Stage) -> Sequence[ModelEstimator]:
+        """
+        Those that updates take turns with, the main one first. The whole's model differs from the system about as much as the
+        halves' models differ from the whole's: what works with all three does not rest on an accident of one.
+        """
+        if stage.trained_on == "half":
+            assert self.halves is not None
+            return self.halves[:1]
+        return [self.whole, *(self.halves or ())] if self.settings.horizon != 0 else [self.whole]
 
     def _on_nodes(self, estimator: ModelEstimator) -> dict[str, Any]:
         equation = estimator.equation
@@ -294,9 +304,18 @@ class Course:
         self._warm_start = WarmStart()
         # σ follows the schedule of the whole training, whichever candidate it is at.
         std_scale = float(self.policy.std_scale)
-        load_parameters(self.policy, self.untrained)
+        # An optimizer that begins anew: what it knew of other gradients would hold back these.
+        parameters = {} if stage.goes_on_from is None else {"policy": stage.goes_on_from["policy"]}
+        load_parameters(self.policy, {**self.untrained, **parameters})
         self.policy.set_std_scale(std_scale)
-        estimator = self._estimator(stage)
+        if stage.goes_on_from is None:
+            self._teach(stage)
+        self._look(stage)
+        _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)
+
+    def _teach(self, stage: Stage) -> None:
+        """Where a recipe starts from."""
+        estimator = self._estimators(stage)[0]
         if stage.recipe == VALUE_ITERATION:
             choice = estimator.greedy
             imitate(self.policy, estimator.equation.observations, choice.actions, choice.importance)
@@ -304,8 +323,6 @@ class Course:
             self._teach_linear_controller(estimator)
         if stage.recipe != OWN:
             self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began)))
-        self._look(stage, estimator)
-        _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)
 
     def _teach_linear_controller(self, estimator: ModelEstimator) -> None:
         controller, dynamics = estimator.linear_controller, estimator.dynamics
@@ -324,17 +341,19 @@ class Course:
         best = stage.best or parameters_of(self.policy)
         self.trained.append(Trained(stage.recipe, stage.trained_on, best, stage.done, _since(stage.began)))
         self.stage = None
-        if not self._planned and self.half is not None and all(one.trained_on == "half" for one in self.trained):
+        if not self._planned and self.halves is not None and all(one.trained_on == "half" for one in self.trained):
             self._plan_the_best()
 
     def _plan_the_best(self) -> None:
-        """The way that does best on episodes that it was not trained on is trained on all of them."""
-        judgement = self._judged([self.half[1]], self.trained)  # type: ignore[index]
+        """What does best on episodes that it was not trained on is trained further on all of them."""
+        assert self.halves is not None
+        judgement = self._judged([self.halves[1].dynamics], self.trained)
         names = [judged.name for judged in judgement.ranking]
         self.trained.sort(key=lambda one: names.index(_name(one)))
         told = ", ".join(f"{judged.name} {judged.score:.4g}" for judged in judgement.ranking)
         _logger.info("On episodes that they were not trained on: %s", told)
-        self._planned.append(Stage(self.trained[0].recipe, "all", self.settings.n_updates - self._n_made or 1))
+        best, n_left = self.trained[0], self.settings.n_updates - self._n_made or 1
+        self._planned.append(Stage(best.recipe, "all", n_left, goes_on_from=best.parameters))
 
     def finish(self, again: Callable[[int], Any]) -> tuple[Candidate, ...]:
         """
@@ -369,13 +388,13 @@ class Course:
 
     def _rank(self) -> list[int]:
         """Numbers of what was trained, best first, by models of both halves, or of the whole where there are none."""
-        models = [self.whole.dynamics] if self.half is None else [self.half[0].dynamics, self.half[1]]
+        models = [self.whole.dynamics] if self.halves is None else [half.dynamics for half in self.halves]
         self.judgement = self._judged(models, self.trained)
         names = [judged.name for judged in self.judgement.ranking]
         order = sorted(range(len(self.trained)), key=lambda number: names.index(_name(self.trained[number])))
         scores = {judged.name: judged.score for judged in self.judgement.ranking}
         lasting = {judged.name: judged.lasting for judged in self.judgement.ranking}
-        telling = _TELLING_IN_SAMPLE if self.half is None else _TELLING
+        telling = _TELLING_IN_SAMPLE if self.halves is None else _TELLING
         enough = scores[names[0]] - telling * (scores[names[0]] - scores[names[-1]])
 
         def comes_later(number: int) -> tuple[bool, int]:
@@ -383,7 +402,7 @@ class Course:
             one = self.trained[number]
             nearly_as_good = scores[_name(one)] >= enough and lasting[_name(one)] >= lasting[names[0]] - _LASTING_LESS
             later = not (one.trained_on == "all" and nearly_as_good)
-            safest_first = self.half is None and not later
+            safest_first = self.halves is None and not later
             return later, self.settings.recipes.index(one.recipe) if safest_first else 0
 
         order.sort(key=comes_later)

@@ -17,15 +17,18 @@ from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.rewards import recorded_rewards
 from sb3_nopg.dynamics.trajectories import draw_noise
-from sb3_nopg.training.objective import Bundle
+from sb3_nopg.training.objective import Bundle, Friction
 
 # Steps followed where the horizon is as it comes: this many times 1 / (1 − γ), and no more than so many.
 _HORIZONS, _MOST_STEPS = 3.0, 120
 # To the end means until the discount has left this little.
 _LEFT, _LONGEST = 0.01, 500
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward, and of a state at the edge of
-# the recorded range, as a share of what every step earns.
-_CHANGE_COST, _DISTANCE_COST = 0.1, 0.05
+# the recorded range in all coordinates, as a share of what every step earns.
+_CHANGE_COST, _DISTANCE_COST = 0.1, 0.2
+# What a policy in training has to overcome: so much of a small action has an effect, and so large is one, as a share of the
+# largest.
+_EFFECTS, _SMALL_ACTION = (0.5, 1.2), 0.2
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200
 
@@ -157,32 +160,39 @@ class ModelEstimator:
         n: int,
         n_steps: int,
         n_actions_drawn: int | None,
-        share_of_data: float = 0.5,
+        share_elsewhere: float = 0.5,
         node_values: th.Tensor | None = None,
         costs_by: Costs | None = None,
     ) -> Bundle:
         """
-        Trajectories from start states and recorded states, the same for the same seed on every device.
+        Trajectories from start states and from elsewhere, the same for the same seed on every device. Elsewhere are recorded
+        states and, where there are many maps, nodes: data seldom show the states between those that a policy will need.
 
         :param seed: of the draws
         :param n: trajectories
         :param n_steps: H
         :param n_actions_drawn: d_a for a stochastic policy, None for a deterministic one
-        :param share_of_data: of the trajectories, that start where something was recorded
+        :param share_elsewhere: of the trajectories, that do not start where the task does
         :param node_values: V at the nodes, (n_nodes,)
         :param costs_by: what steps cost beside their reward; None for nothing
         """
         generator = th.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-        n_data, device = int(share_of_data * n), self.starts.device
+        n_elsewhere, device = int(share_elsewhere * n), self.starts.device
+        n_data = n_elsewhere if self.dynamics.nodes.single else n_elsewhere // 2
         recorded = th.randint(len(self.states), (n_data,), generator=generator).to(device)
-        started = th.randint(len(self.starts), (n - n_data,), generator=generator).to(device)
+        reached = th.randint(len(self.dynamics.nodes), (n_elsewhere - n_data,), generator=generator).to(device)
+        started = th.randint(len(self.starts), (n - n_elsewhere,), generator=generator).to(device)
         noise = draw_noise(self.dynamics, n_steps, n, generator)
         drawn = None
         if n_actions_drawn is not None:
             drawn = th.randn(n_steps, n, n_actions_drawn, generator=generator, dtype=th.float64).to(device)
-        starts = th.cat([self.states[recorded], self.starts[started]])
+        starts = th.cat([self.states[recorded], self.dynamics.nodes.states[reached], self.starts[started]])
         earlier = th.cat([self.pasts[recorded], self.dynamics.past_at_rest(starts[n_data:])])
-        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, costs_by, earlier)
+        least, most = _EFFECTS
+        effect = least + (most - least) * th.rand(n, 1, generator=generator, dtype=th.float64)
+        low, high = (end.cpu() for end in self.dynamics.action_range)
+        friction = Friction(effect, (_SMALL_ACTION * (high - low) / 2.0).clamp_min(1e-12))
+        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, costs_by, earlier, friction)
 
     def _encoded(self, observations: np.ndarray) -> th.Tensor:
         tensor = th.from_numpy(np.array(observations, dtype=np.float64)).to(self.dynamics.noise.device)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch as th
 
 from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution
@@ -12,6 +13,30 @@ from sb3_nopg.dynamics.trajectories import Trajectories, follow, sweep_back, wei
 from sb3_nopg.errors import SolverError
 from sb3_nopg.policies import NOPGPolicy
 from sb3_nopg.step_function import step_function
+
+
+@dataclass(frozen=True)
+class Friction:
+    """
+    Small actions do less than data of large ones tell: dry friction holds what they should move. So some of each is lost,
+
+        a − (1 − e) s tanh(a / s)
+
+    which is a share of 1 − e of small actions, and of large ones no more than (1 − e) s.
+
+    :param effect: e, of each trajectory, (m, 1), on the processor
+    :param size: s, what a small action is, (d_a,), on the processor
+    """
+
+    effect: th.Tensor
+    size: th.Tensor
+
+    def left_of(self, actions: th.Tensor) -> th.Tensor:
+        """
+        :param actions: (…, m, d_a)
+        """
+        size, lost = self.size.to(actions), (1.0 - self.effect).to(actions)
+        return actions - lost * size * th.tanh(actions / size)
 
 
 @dataclass(frozen=True)
@@ -27,6 +52,7 @@ class Bundle:
     :param node_values: V at the nodes for what follows the last step, (n,); None for nothing
     :param costs_by: what steps cost beside their reward; None for nothing
     :param earlier: what the steps before the starts did, (m, n_earlier · (d_a + d)); None for rest
+    :param friction: that actions have to overcome; None for none but the model's
     """
 
     starts: th.Tensor
@@ -37,6 +63,7 @@ class Bundle:
     node_values: th.Tensor | None = None
     costs_by: Costs | None = None
     earlier: th.Tensor | None = None
+    friction: Friction | None = None
 
 
 def nodes_gradient(
@@ -72,9 +99,16 @@ def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> T
 
     step, noise = step_function(policy), bundle.action_noise
     draws = None if noise is None else noise.cpu().numpy()
+
+    def act(seen: np.ndarray, t: int) -> np.ndarray:
+        asked_for = step(seen, None if draws is None else draws[t])
+        if bundle.friction is None:
+            return asked_for
+        return bundle.friction.left_of(th.from_numpy(np.asarray(asked_for, dtype=np.float64))).numpy()
+
     path = follow(
         model,
-        lambda seen, t: step(seen, None if draws is None else draws[t]),
+        act,
         bundle.starts,
         bundle.n_steps,
         bundle.noise,
@@ -102,6 +136,8 @@ def trajectory_gradient(
     seen = trajectories.observations.reshape(-1, n_columns).requires_grad_(True)
     noise = None if bundle.action_noise is None else bundle.action_noise.reshape(n_steps * m, 1, -1)
     actions = policy.sample_actions(seen, noise)[:, 0]
+    if bundle.friction is not None:
+        actions = bundle.friction.left_of(actions.view(n_steps, m, -1)).flatten(0, 1)
     if not bool(actions.isfinite().all()):
         raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
     # K = ∂a/∂o at every state that was passed: what the sweep needs to know of the policy.
