@@ -41,6 +41,12 @@ def test_steps_that_were_cut_short_by_an_end_teach_nothing():
     np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
+def test_earlier_steps_count_in_short_episodes_that_end():
+    data = record(linear, linear_reward, n_episodes=40, length=5)
+    terminals = np.arange(len(data)) % 5 == 4
+    assert fit(replace(data, terminals=terminals), n_earlier_steps=2).choices.n_earlier_steps == 2
+
+
 def test_where_most_steps_are_ends_they_are_all_there_is():
     data = record(linear, linear_reward, length=10)
     model = fit(replace(data, terminals=np.arange(len(data)) > 2, episode_ids=None))

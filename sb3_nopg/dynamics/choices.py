@@ -117,7 +117,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     enough = [
         n
         for n in numbers
-        if n == 0 or len(data.rows(n)) >= max(0.5 * len(data.states), _ROWS_A_COEFFICIENT * _n_coefficients(data, n))
+        if n == 0 or len(data.rows(n)) >= max(0.5 * data.whole_steps.sum(), _ROWS_A_COEFFICIENT * _n_coefficients(data, n))
     ]
     if wanted is not None and not enough:
         raise InputError("n_earlier_steps", f"too few rows know {wanted} earlier steps", "Give longer episodes, or fewer")

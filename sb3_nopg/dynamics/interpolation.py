@@ -115,7 +115,7 @@ class Interpolation:
 
     def walk(self, states: th.Tensor, near: th.Tensor, n_hops: int = 8) -> th.Tensor:
         """
-        The nearest node of each state, found from one that was near: a search among neighbours of neighbours.
+        The nearest node of each state. Of many, it is found from one that was near: a search among neighbours of neighbours.
 
         :param states: (m, d)
         :param near: a node close to each, (m,)

@@ -19,7 +19,7 @@ from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes, thinned
 from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
-from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
+from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
 from sb3_nopg.dynamics.regression import AffineMaps, LocalAffineRegression, Samples
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, recorded_rewards
 from sb3_nopg.errors import InputError
@@ -109,7 +109,8 @@ class DynamicsModel:
         if len(rows) < _LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
                 "dataset",
-                f"{len(rows)} transitions know the {choices.n_earlier_steps} step(s) before them, too few for a model",
+                f"{len(rows)} transitions know the {choices.n_earlier_steps} step(s) before them and did not end the task, "
+                "too few for a model",
                 "Give longer episodes, or more of them",
             )
         if like is not None:
@@ -366,5 +367,7 @@ def _check_numbers(bandwidth: Any, n_earlier_steps: Any, n_nodes: Any) -> None:
 
 
 def _check_enough(dataset: TransitionDataset, coordinates: Coordinates) -> None:
-    if len(dataset) < _LEAST_ROWS * (1 + coordinates.dim + dataset.action_dim):
-        raise InputError("dataset", f"{len(dataset)} transitions are too few for an affine model", "Record more")
+    n_steps = int(whole_steps(dataset.terminals).sum())
+    if n_steps < _LEAST_ROWS * (1 + coordinates.dim + dataset.action_dim):
+        among = "" if n_steps == len(dataset) else " that did not end the task"
+        raise InputError("dataset", f"{n_steps} transitions{among} are too few for an affine model", "Record more")

@@ -100,15 +100,23 @@ class Prepared:
 
     @property
     def whole_steps(self) -> np.ndarray:
-        """
-        Which rows to learn changes from, (n,): all but those that ended the task. Whatever ends one on a rig cuts the step
-        short, and many records know no state after it. Where most steps are ends, they are all there is.
-        """
-        goes_on = ~self.terminals.numpy()
-        return goes_on if 2 * goes_on.sum() >= len(goes_on) else np.ones_like(goes_on)
+        """Which rows to learn changes from, (n,)."""
+        return whole_steps(self.terminals.numpy())
 
     def labels_of(self, rows: th.Tensor) -> np.ndarray | None:
         return None if self.labels is None else self.labels[rows.numpy()]
+
+
+def whole_steps(terminals: np.ndarray) -> np.ndarray:
+    """
+    All steps but those that ended the task. Whatever ends one on a rig cuts the step short, and many records know no state
+    after it. Where most steps are ends, they are all there is.
+
+    :param terminals: (n,)
+    :return: (n,)
+    """
+    goes_on = ~np.asarray(terminals)
+    return goes_on if 2 * goes_on.sum() >= len(goes_on) else np.ones_like(goes_on)
 
 
 def float_tensor(array: Any) -> th.Tensor:

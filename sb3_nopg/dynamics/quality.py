@@ -173,7 +173,8 @@ def windows(data: Prepared, left_out: np.ndarray, n_steps: int, n_earlier: int) 
         ends = rows_with_a_past(data.dataset, data.labels, n_steps - 1)
     starts = ends - (n_steps - 1)
     within = np.concatenate([[0], np.cumsum(left_out)])
-    good = within[ends + 1] - within[starts] == n_steps
+    # A last step that an end cut short is no step to be judged by.
+    good = (within[ends + 1] - within[starts] == n_steps) & data.whole_steps[ends]
     known = good & (data.n_past[starts] >= n_earlier)
     # Where hardly an episode has a past, its first steps must do: as if from rest.
     return starts[known] if known.any() else starts[good]

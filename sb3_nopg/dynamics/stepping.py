@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch as th
+from scipy.spatial import cKDTree
 
 from sb3_nopg.dynamics.interpolation import N_SEARCHED
 from sb3_nopg.dynamics.model import DynamicsModel
@@ -57,6 +58,7 @@ class Stepper:
         self._around, self._offsets = _array(interpolation.around), _array(interpolation.offsets)
         self._squared_widths, self._tables = _array(nodes.squared_widths), _array(nodes.tables.flatten(2))
         self._n_blended = self._tables.shape[1]
+        self._tree = cKDTree(self._embedded(self._nodes)) if len(self._nodes) <= N_SEARCHED else None
 
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
         """
@@ -131,9 +133,8 @@ class Stepper:
 
     def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 8) -> np.ndarray:
         """The nearest node of each state, found from one that was near where there are many."""
-        if len(self._nodes) <= N_SEARCHED:
-            delta = self._difference(states[:, None], self._nodes) / self._scale
-            return np.asarray(np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1))
+        if self._tree is not None:
+            return np.asarray(self._tree.query(self._embedded(states))[1])
         for _ in range(n_hops):
             delta = self._offsets[near] + (self._difference(states, self._nodes[near]) / self._scale)[:, None]
             closest = np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1)
@@ -142,6 +143,10 @@ class Stepper:
                 break
             near = found
         return near
+
+    def _embedded(self, states: np.ndarray) -> np.ndarray:
+        coordinates = self._model.coordinates.to(th.device("cpu"))
+        return coordinates.embed(th.from_numpy(states), th.from_numpy(self._scale)).numpy()
 
     def _difference(self, to: np.ndarray, from_: np.ndarray) -> np.ndarray:
         way = to - from_

@@ -5,7 +5,7 @@ learned from.
 Different starts win on different tasks: doing nothing, what value iteration on the nodes would do, what least squares with a
 Riccati equation would do. So each is trained on a model of one half of the episodes, and followed through a model of the other
 half. What does best there is then trained further on all of the data. Nothing that was trained on an episode is judged by it,
-until the end: then what all of the data have made is held against what half of them had.
+until the end: then what all of the data have made is held against what half of them had, by models that the former has seen.
 """
 
 import logging
@@ -56,8 +56,9 @@ class Candidate:
 
     :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
-    :param score: predicted rewards along a trajectory, by models of both halves of the episodes; which way is trained on all
-        of the data was chosen before, by the half that candidates were not trained on
+    :param score: predicted rewards along a trajectory, by models of both halves of the episodes. What was trained on all of the
+        data has seen both, and what was trained on a half one of them; which candidate is trained on all of the data was
+        chosen before, by the half that none was trained on
     :param lasting: share of its trajectories that neither end nor leave the data
     :param n_updates: that it was trained for there
     :param seconds: that it took
@@ -165,6 +166,7 @@ class Course:
         self.judgement: Judgement | None = None
         self._n_steps_judged, self._make_policy = n_steps_judged, make_policy
         self._warm_start, self._n_made = WarmStart(), 0
+        self._returns: list[float] = []
         self._planned = self._plan()
         self.stage: Stage | None = None
 
@@ -203,7 +205,7 @@ class Course:
             group["lr"] = learning_rate * careful * decay
         self.policy.optimizer.zero_grad()
         on_nodes = self.settings.horizon == 0
-        record = self._on_nodes(estimator) if on_nodes else self._on_trajectories(estimator)
+        record = self._on_nodes(estimator) if on_nodes else self._on_trajectories(estimator, len(estimators))
         record["train/gradient_norm"] = self._clip(estimator, clipped=not on_nodes)
         if np.isfinite(record["train/gradient_norm"]):
             self.policy.optimizer.step()
@@ -263,7 +265,7 @@ class Course:
             "solver/visitation_iterations": solution.visitation_solve.n_iterations,
         }
 
-    def _on_trajectories(self, estimator: ModelEstimator) -> dict[str, Any]:
+    def _on_trajectories(self, estimator: ModelEstimator, n_models: int) -> dict[str, Any]:
         bundle = estimator.bundle(
             (self.settings.seed, self._n_made),
             self._n_trajectories(estimator.dynamics),
@@ -274,8 +276,10 @@ class Course:
         )
         trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle, _MOST_WEIGHT)
         from_starts = trajectories.returns[len(bundle.starts) // 2 :]
+        # Of the models that take turns: what each says by itself would jump from update to update.
+        self._returns = [*self._returns, float(from_starts.mean())][-n_models:]
         return {
-            "train/estimated_return": float(from_starts.mean()),
+            "train/estimated_return": float(np.mean(self._returns)),
             "train/survival": float(trajectories.survival[-1].mean()),
         }
 
@@ -301,7 +305,7 @@ class Course:
     def _begin_stage(self) -> None:
         self.stage = stage = self._planned.pop(0)
         stage.began = time.perf_counter()
-        self._warm_start = WarmStart()
+        self._warm_start, self._returns = WarmStart(), []
         # σ follows the schedule of the whole training, whichever candidate it is at.
         std_scale = float(self.policy.std_scale)
         # An optimizer that begins anew: what it knew of other gradients would hold back these.
@@ -369,11 +373,12 @@ class Course:
         order = self._rank()
         best_half = self.trained[order[0]].trained_on == "half"
         of_all = {one.recipe for one in self.trained if one.trained_on == "all"}
-        others = [one.recipe for one in self.trained if one.trained_on == "half" and one.recipe not in of_all]
+        ranked = (self.trained[number] for number in order)
+        others = [one for one in ranked if one.trained_on == "half" and one.recipe not in of_all]
         if best_half and others and any(one.trained_on == "all" for one in self.trained):
             _logger.info("What all of the data have made is judged worse than what half of them had: another training.")
             n_updates = max(one.n_updates for one in self.trained if one.trained_on == "all")
-            self._planned = [Stage(others[0], "all", n_updates)]
+            self._planned = [Stage(others[0].recipe, "all", n_updates, goes_on_from=others[0].parameters)]
             again(n_updates)
             order = self._rank()
         load_parameters(self.policy, self.trained[order[0]].parameters)

@@ -26,8 +26,8 @@ _LEFT, _LONGEST = 0.01, 500
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward, and of a state at the edge of
 # the recorded range in all coordinates, as a share of what every step earns.
 _CHANGE_COST, _DISTANCE_COST = 0.1, 0.2
-# What a policy in training has to overcome: so much of a small action has an effect, and so large is one, as a share of the
-# largest.
+# What a policy in training has to overcome: so much of a small action has an effect, from trajectory to trajectory, and so
+# large is a small one, as a share of half the range.
 _EFFECTS, _SMALL_ACTION = (0.5, 1.2), 0.2
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200

@@ -18,11 +18,11 @@ from sb3_nopg.step_function import step_function
 @dataclass(frozen=True)
 class Friction:
     """
-    Small actions do less than data of large ones tell: dry friction holds what they should move. So some of each is lost,
+    Small actions do less than data of large ones tell: dry friction holds what they should move. What is left of one,
 
         a − (1 − e) s tanh(a / s)
 
-    which is a share of 1 − e of small actions, and of large ones no more than (1 − e) s.
+    is a share of e of a small action, and of a large one all but (1 − e) s. With e above one it is the other way about.
 
     :param effect: e, of each trajectory, (m, 1), on the processor
     :param size: s, what a small action is, (d_a,), on the processor
