@@ -56,8 +56,8 @@ class Candidate:
 
     :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
-    :param score: predicted rewards along a trajectory, by models of both halves of the episodes. What was trained on all of the
-        data has seen both, and what was trained on a half one of them; which candidate is trained on all of the data was
+    :param score: predicted rewards along a trajectory, by models of both halves of the episodes. What was trained on all of
+        the data has seen both, and what was trained on a half one of them; which candidate is trained on all of the data was
         chosen before, by the half that none was trained on
     :param lasting: share of its trajectories that neither end nor leave the data
     :param n_updates: that it was trained for there
