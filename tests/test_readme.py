@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_every_link_leads_to_a_file():
+    links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", README) if "://" not in link]
+    assert len(links) > 5
+    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_the_readme_shows_code():

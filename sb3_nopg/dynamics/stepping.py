@@ -58,6 +58,7 @@ class Stepper:
         self._around, self._offsets = _array(interpolation.around), _array(interpolation.offsets)
         self._squared_widths, self._tables = _array(nodes.squared_widths), _array(nodes.tables.flatten(2))
         self._n_blended = self._tables.shape[1]
+        self._coordinates = coordinates.to(th.device("cpu"))
         self._tree = cKDTree(self._embedded(self._nodes)) if len(self._nodes) <= N_SEARCHED else None
 
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
@@ -145,8 +146,7 @@ class Stepper:
         return near
 
     def _embedded(self, states: np.ndarray) -> np.ndarray:
-        coordinates = self._model.coordinates.to(th.device("cpu"))
-        return coordinates.embed(th.from_numpy(states), th.from_numpy(self._scale)).numpy()
+        return self._coordinates.embed(th.from_numpy(states), th.from_numpy(self._scale)).numpy()
 
     def _difference(self, to: np.ndarray, from_: np.ndarray) -> np.ndarray:
         way = to - from_
