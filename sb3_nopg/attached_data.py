@@ -178,7 +178,8 @@ class LearnsFromData(ResumableAlgorithm):
         return self.estimator.dynamics
 
     def _estimator_on(self, dataset: TransitionDataset, like: DynamicsModel | None = None) -> ModelEstimator:
-        if dataset.action_space is None:
+        invented = like is None and isinstance(self.env, OfflineVecEnv)
+        if dataset.action_space is None and not invented:
             # Other data than the model's own may hold actions that its policy cannot take.
             low = np.minimum(self.action_space.low, dataset.actions.min(axis=0))
             high = np.maximum(self.action_space.high, dataset.actions.max(axis=0))

@@ -57,7 +57,7 @@ class Bounds:
     :param limit_width: softness of each, (c,)
     :param unexplained_ends: share of the terminal states that lie among the others
     :param reach: share of the recorded range by which trajectories may leave it before they count as lost, where they are
-        looked at; a policy that learns is to stay inside
+        looked at; a policy that learns is to stay inside, unless it is infinite: then what is known ends nowhere
     """
 
     coordinates: Coordinates
@@ -111,8 +111,13 @@ class Bounds:
 
     def _beyond(self) -> tuple[th.Tensor, th.Tensor]:
         """How far beyond the recorded range a model is believed below and above, (d,) each."""
-        more = self.reach * (self.high - self.low)
+        more = self.reach * (self.high - self.low).clamp_min(1e-9)
         return more.masked_fill(self.ends_low, 0.0), more.masked_fill(self.ends_high, 0.0)
+
+    def _free(self) -> tuple[th.Tensor, th.Tensor]:
+        """Coordinates that can go below and above all that was recorded without being lost, (d,) each."""
+        everywhere, turns = math.isinf(self.reach), self.coordinates.round
+        return turns | (~self.ends_low & everywhere), turns | (~self.ends_high & everywhere)
 
     @property
     def width(self) -> th.Tensor:
@@ -152,14 +157,14 @@ class Bounds:
         """
         :param states: (m, d)
         """
-        width, angles_free = self.width, self.coordinates.round
+        width, (below_free, above_free) = self.width, self._free()
         margin = _MARGIN * width
-        log_above = _log_inside((self.high + margin - states) / width, angles_free)
-        log_below = _log_inside((states - self.low + margin) / width, angles_free)
+        log_above = _log_inside((self.high + margin - states) / width, above_free)
+        log_below = _log_inside((states - self.low + margin) / width, below_free)
         nothing = th.zeros_like(log_above)
         # Of each side the logarithm of staying, and its slope: d log σ(y)/dy = 1 − σ(y).
         slope_above, slope_below = (log_above.exp() - 1.0) / width, (1.0 - log_below.exp()) / width
-        slope_above, slope_below = slope_above.masked_fill(angles_free, 0.0), slope_below.masked_fill(angles_free, 0.0)
+        slope_above, slope_below = slope_above.masked_fill(above_free, 0.0), slope_below.masked_fill(below_free, 0.0)
         ends = th.where(self.ends_high, log_above, nothing) + th.where(self.ends_low, log_below, nothing)
         ends_slope = th.where(self.ends_high, slope_above, nothing) + th.where(self.ends_low, slope_below, nothing)
         not_ended = ends.sum(dim=1).exp()

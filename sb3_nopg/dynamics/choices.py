@@ -33,6 +33,8 @@ _PRODUCTS_COUNT = 0.7
 _QUADRATIC_ENOUGH = 0.1
 # What is explained to this share is not worth a closer look.
 _EXPLAINED = 1e-3
+# One affine model that leaves no more than this share is no approximation: the system is affine, and stays so.
+_EXACT = 1e-5
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Choices:
     products: bool
     unexplained: float
     reward: RewardChoice
+
+    @property
+    def exact(self) -> bool:
+        """Whether the system is affine and its reward quadratic, as far as left-out episodes can tell, hence beyond them."""
+        return math.isinf(self.bandwidth) and max(self.unexplained, self.reward.unexplained) < _EXACT
 
     def nodes_look_at(self, coordinates: Coordinates) -> th.Tensor:
         """

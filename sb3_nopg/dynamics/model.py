@@ -33,6 +33,7 @@ N_NODES_AROUND = 20_000
 # Transitions per coefficient of one affine model, at least.
 _LEAST_ROWS = 2
 # One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of it.
+# One that leaves nothing unexplained is believed everywhere.
 _AFFINE_REACH = 0.3
 # First steps of episodes that are looked at.
 _MOST_FIRST = 500
@@ -59,10 +60,11 @@ class DynamicsModel:
         action_range: tuple[th.Tensor, th.Tensor],
         worst_rewards: tuple[float, float],
         usual_past: UsualPast,
+        actions_are_limited: bool = True,
     ):
         self.choices, self.coordinates, self.bounds, self.nodes = choices, coordinates, bounds, nodes
         self.reward, self.reward_range, self.noise, self.action_range = reward, reward_range, noise, action_range
-        self._worst_rewards, self._usual_past = worst_rewards, usual_past
+        self._worst_rewards, self._usual_past, self._actions_are_limited = worst_rewards, usual_past, actions_are_limited
         self.features = ActionFeatures(len(action_range[0]), choices.products)
 
     @classmethod
@@ -119,7 +121,7 @@ class DynamicsModel:
         else:
             bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
             if math.isinf(choices.bandwidth) and not bool(coordinates.bent.any()):
-                bounds = replace(bounds, reach=_AFFINE_REACH)
+                bounds = replace(bounds, reach=math.inf if choices.exact else _AFFINE_REACH)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
                 "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "
@@ -130,7 +132,7 @@ class DynamicsModel:
         if reward is not None:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions)
         elif choices.reward.bandwidth is None:
-            given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim)
+            given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim, exact=choices.exact)
         regressions = without = _regressions(data, inputs, choices, with_reward=given is None)
         if inputs.n_earlier:
             without = _regressions(data, replace(inputs, n_earlier=0), choices, with_reward=given is None)
@@ -162,7 +164,8 @@ class DynamicsModel:
             float(rewards[ends].min()) if ends.any() else 0.0,
             float(rewards[~ends].min()),
         )
-        return cls(choices, coordinates, bounds, nodes, given, reward_range, noise, action_range, worst, usual_past)
+        limited = dataset.action_space is not None or not math.isinf(bounds.reach) if like is None else like._actions_are_limited
+        return cls(choices, coordinates, bounds, nodes, given, reward_range, noise, action_range, worst, usual_past, limited)
 
     def to(self, device: th.device | str) -> "DynamicsModel":
         """The same on a device."""
@@ -178,6 +181,7 @@ class DynamicsModel:
             (self.action_range[0].to(device), self.action_range[1].to(device)),
             self._worst_rewards,
             self._usual_past,
+            self._actions_are_limited,
         )
 
     def worst_value(self, gamma: float) -> float:
@@ -188,7 +192,7 @@ class DynamicsModel:
     @property
     def reward_is_bounded(self) -> bool:
         """Whether predicted rewards stay within the range of the data's; a user's formula need not."""
-        return not isinstance(self.reward, GivenReward)
+        return not (self.choices.exact or isinstance(self.reward, GivenReward))
 
     @property
     def worst_reward(self) -> float:
@@ -200,14 +204,22 @@ class DynamicsModel:
         """The least that an end of the task has earned, once, and never more than nothing."""
         return min(0.0, self._worst_rewards[0])
 
+    @property
+    def applied_range(self) -> tuple[th.Tensor, th.Tensor]:
+        """Beyond which actions are cut off: as known, or as seen. Of a system that is known everywhere nothing is."""
+        low, high = self.action_range
+        if self._actions_are_limited:
+            return low, high
+        return th.full_like(low, -math.inf), th.full_like(high, math.inf)
+
     def clip(self, actions: th.Tensor) -> th.Tensor:
         """What is applied of the actions that a policy asks for, (…, d_a)."""
-        low, high = self.action_range
+        low, high = self.applied_range
         return th.minimum(th.maximum(actions, low), high)
 
     def asked_for(self, applied: th.Tensor) -> th.Tensor:
         """Which of the applied actions were asked for as they are, and not cut off, (…, d_a)."""
-        low, high = self.action_range
+        low, high = self.applied_range
         return (applied > low) & (applied < high)
 
     def past_at_rest(self, states: th.Tensor) -> th.Tensor:

@@ -3,6 +3,7 @@ What a step earns: exactly, where a user gives the formula; by a quadratic funct
 left-out data best; otherwise by the local affine model at the nodes.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -51,13 +52,13 @@ class RewardModel(Protocol):
 @dataclass(frozen=True)
 class QuadraticReward:
     """
-    r̂ = vᵀ M v with v = (1, x, a), all standardised, within the range of the rewards that were seen.
+    r̂ = vᵀ M v with v = (1, x, a), all standardised, within the range of the rewards that were seen unless it is exact.
 
     :param mean: of (x, a), (d + d_a,)
     :param scale: likewise
     :param matrix: M, symmetric, (1 + d + d_a, 1 + d + d_a)
-    :param low: smallest reward of the data
-    :param high: largest
+    :param low: smallest reward of the data, or −∞
+    :param high: largest, or ∞
     """
 
     mean: th.Tensor
@@ -67,10 +68,11 @@ class QuadraticReward:
     high: float
 
     @classmethod
-    def fit(cls, samples: Samples, n_actions: int) -> "QuadraticReward":
+    def fit(cls, samples: Samples, n_actions: int, *, exact: bool = False) -> "QuadraticReward":
         """
         :param samples: with the reward as their only target, and the action as their first inputs
         :param n_actions: d_a
+        :param exact: whether the reward is known to be quadratic, beyond the data too
         """
         points = th.cat([samples.states, samples.inputs[:, :n_actions]], dim=1)
         mean, scale = points.mean(dim=0), spread_of(points)
@@ -83,6 +85,8 @@ class QuadraticReward:
         matrix = fit.new_zeros(vectors.shape[1], vectors.shape[1])
         matrix[i, j] = fit
         low, high = float(samples.targets.min()), float(samples.targets.max())
+        if exact:
+            low, high = -math.inf, math.inf
         return cls(mean, scale, (matrix + matrix.T) / 2.0, low, high)
 
     def to(self, device: th.device) -> "QuadraticReward":

@@ -45,7 +45,7 @@ class Stepper:
     def __init__(self, model: DynamicsModel):
         coordinates, nodes, interpolation = model.coordinates, model.nodes, model.nodes.between_maps
         self._model, self._single, self._features = model, nodes.single, model.features
-        self._low, self._high = (_array(end) for end in model.action_range)
+        self._low, self._high = (_array(end) for end in model.applied_range)
         self._edges = tuple(_array(edge) for edge in model.bounds.edges)
         self._n_plain, self._zeros = len(coordinates.plain), np.array(coordinates.zeros)
         self._still, self._order = _array(coordinates.still), _array(coordinates.order)
