@@ -126,8 +126,7 @@ def predicted_changes(model: DynamicsModel, data: TransitionDataset) -> th.Tenso
     """What the model says of the changes in a data set's rows, for a model without earlier steps, (n, d)."""
     states = model.coordinates.encode(th.tensor(data.observations))
     inputs = model.features(th.tensor(data.actions))
-    nearest = model.nodes.between_maps.locate(states)
-    return model.nodes.evaluate(states, inputs, nearest)[:, : model.coordinates.dim]
+    return model.nodes.evaluate(states, inputs, model.nodes.locate(states))[:, : model.coordinates.dim]
 
 
 def recorded_changes(model: DynamicsModel, data: TransitionDataset) -> th.Tensor:

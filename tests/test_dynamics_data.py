@@ -18,8 +18,8 @@ def fit(data: TransitionDataset, **settings) -> DynamicsModel:
 
 def test_one_episode():
     model = fit(record(linear, linear_reward, n_episodes=1, length=100))
-    assert math.isinf(model.choices.bandwidth)
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
+    assert model.choices.is_affine
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
 def test_rows_in_no_order():
@@ -28,7 +28,7 @@ def test_rows_in_no_order():
     columns = (data.observations, data.actions, data.rewards, data.next_observations, data.terminals)
     model = fit(TransitionDataset(*(column[order] for column in columns)))
     assert model.choices.n_earlier_steps == 0
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-6)
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-6)
 
 
 def test_steps_that_were_cut_short_by_an_end_teach_nothing():
@@ -38,7 +38,7 @@ def test_steps_that_were_cut_short_by_an_end_teach_nothing():
     part = np.where(data.terminals, np.random.default_rng(0).uniform(0.1, 0.9, len(data)), 1.0)[:, None]
     after = data.observations + part * (data.next_observations - data.observations)
     model = fit(replace(data, next_observations=after), n_earlier_steps=0, bandwidth=math.inf)
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
 def test_earlier_steps_count_in_short_episodes_that_end():
@@ -50,7 +50,7 @@ def test_earlier_steps_count_in_short_episodes_that_end():
 def test_where_most_steps_are_ends_they_are_all_there_is():
     data = record(linear, linear_reward, length=10)
     model = fit(replace(data, terminals=np.arange(len(data)) > 2, episode_ids=None))
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-5)
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
 @pytest.mark.parametrize("level", [0.0, 0.7])
@@ -63,8 +63,8 @@ def test_one_action_level(level):
     )
     model = fit(held)
     # What an action does was never seen: nothing.
-    assert bool(model.nodes.maps.action_slope.isfinite().all())
-    np.testing.assert_allclose(model.nodes.maps.action_slope.numpy(), 0.0, atol=1e-9)
+    assert bool(model.nodes.fields[0].maps.action_slope.isfinite().all())
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope.numpy(), 0.0, atol=1e-9)
     assert relative_error(model, held) < 1e-5
 
 
@@ -77,7 +77,7 @@ def test_columns_that_never_change():
     widened = replace(data, observations=wide(data.observations), next_observations=wide(data.next_observations))
     model, narrow = fit(widened), fit(data)
     assert model.coordinates.dim == 2
-    th.testing.assert_close(model.nodes.maps.action_slope[0], narrow.nodes.maps.action_slope[0])
+    th.testing.assert_close(model.nodes.fields[0].maps.action_slope[0], narrow.nodes.fields[0].maps.action_slope[0])
     np.testing.assert_array_equal(model.coordinates.decode(model.nodes.states)[:, [0, 2]].numpy()[:5], [[3.0, 0.0]] * 5)
 
 
@@ -118,7 +118,7 @@ def test_the_same_seed_makes_the_same_model():
     data = record(cart, start=(0.8, 0.8))
     one, same, other = fit(data, seed=3), fit(data, seed=3), fit(data, seed=4)
     assert th.equal(one.nodes.states, same.nodes.states)
-    assert th.equal(one.nodes.maps.value, same.nodes.maps.value)
+    assert th.equal(one.nodes.fields[0].maps.value, same.nodes.fields[0].maps.value)
     assert not (one.nodes.states.shape == other.nodes.states.shape and th.equal(one.nodes.states, other.nodes.states))
 
 

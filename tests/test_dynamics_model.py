@@ -32,24 +32,24 @@ def fit(data: TransitionDataset, **settings) -> DynamicsModel:
 
 def test_a_linear_system_is_found_to_be_one():
     model = fit(record(linear, linear_reward))
-    assert math.isinf(model.choices.bandwidth)
-    assert model.choices.reward.bandwidth is None
+    assert model.choices.is_affine
+    assert model.choices.reward.kernel is None
     assert not model.choices.products
     assert model.nodes.single
-    np.testing.assert_allclose(np.eye(2) + model.nodes.maps.state_slope[0].numpy(), A, atol=1e-6)
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=1e-6)
+    np.testing.assert_allclose(np.eye(2) + model.nodes.fields[0].maps.state_slope[0].numpy(), A, atol=1e-6)
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-6)
     # Nothing drifts: the maps' value at a node is what A says of it.
-    expected = model.nodes.between_maps.nodes @ th.tensor(A - np.eye(2)).T
-    np.testing.assert_allclose(model.nodes.maps.value.numpy(), expected.numpy(), atol=1e-6)
+    expected = model.nodes.fields[0].between.nodes @ th.tensor(A - np.eye(2)).T
+    np.testing.assert_allclose(model.nodes.fields[0].maps.value.numpy(), expected.numpy(), atol=1e-6)
 
 
 def test_a_linear_system_under_noise_is_still_one():
     model = fit(record(linear, linear_reward, noise=0.02, n_episodes=20))
-    assert math.isinf(model.choices.bandwidth)
+    assert model.choices.is_affine
     assert model.choices.n_earlier_steps == 0
     assert not model.choices.products
     assert 0.0 < model.choices.unexplained < 0.5
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0].numpy(), B, atol=0.01)
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=0.01)
 
 
 def test_a_system_that_bends_is_not_taken_for_linear():
@@ -57,7 +57,7 @@ def test_a_system_that_bends_is_not_taken_for_linear():
         return 0.7 * states + 0.4 * np.sin(3.0 * states[:, ::-1]) + 0.2 * actions
 
     model = fit(record(bends, n_episodes=20), n_nodes=300)
-    assert model.choices.bandwidth < 1.0
+    assert min(kernel.bandwidth for kernel in model.choices.kernels) < 1.0
     assert not model.nodes.single
     elsewhere = record(bends, seed=1)
     one_map = fit(record(bends, n_episodes=20), bandwidth=math.inf, n_earlier_steps=0)
@@ -81,7 +81,7 @@ def test_a_system_that_is_not_affine_in_its_action_is_noticed():
     assert model.choices.products
     assert relative_error(model, record(squared, start=(1.0,), seed=1)) < 1e-3
     inputs = model.features(th.tensor([[-0.8], [0.0], [0.8]]).double())
-    changes = model.nodes.maps.value[0] + inputs @ model.nodes.maps.action_slope[0].T
+    changes = model.nodes.fields[0].maps.value[0] + inputs @ model.nodes.fields[0].maps.action_slope[0].T
     np.testing.assert_allclose(changes[:, 0].numpy(), [0.064, 0.0, 0.064], atol=1e-4)
 
 
@@ -118,7 +118,7 @@ def test_a_delay_is_found_where_there_is_one(delay, noise):
     model = fit(record(linear, linear_reward, delay=delay, noise=noise, n_episodes=20))
     assert model.choices.n_earlier_steps == delay
     # Of this action and those of earlier steps, each of which has two changes too, only the one that acts does anything.
-    slope = model.nodes.maps.action_slope[0].numpy()[:, [0, 1, 4][: 1 + delay]]
+    slope = model.nodes.fields[0].maps.action_slope[0].numpy()[:, [0, 1, 4][: 1 + delay]]
     expected = np.zeros((2, 1 + delay))
     expected[:, delay] = B[:, 0]
     np.testing.assert_allclose(slope, expected, atol=1e-6 if noise == 0 else 0.02)
@@ -143,15 +143,17 @@ def test_first_steps_tell_what_came_before_them(at_rest):
     usual = 0.02 if at_rest else 0.12
     assert (missed < 1.5 * usual).all()
     # Either way, the model is the system's.
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0, :, :2].numpy(), np.column_stack([0 * B, B]), atol=0.02)
+    np.testing.assert_allclose(
+        model.nodes.fields[0].maps.action_slope[0, :, :2].numpy(), np.column_stack([0 * B, B]), atol=0.02
+    )
 
 
 def test_earlier_steps_that_a_user_wants():
     data = record(linear, linear_reward, noise=0.05)
     model = fit(data, n_earlier_steps=2)
     assert model.choices.n_earlier_steps == 2
-    assert model.nodes.maps.action_slope.shape[2] == 1 + 2 * 3
-    np.testing.assert_allclose(model.nodes.maps.action_slope[0, :, 0].numpy(), B[:, 0], atol=0.03)
+    assert model.nodes.fields[0].maps.action_slope.shape[2] == 1 + 2 * 3
+    np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0, :, 0].numpy(), B[:, 0], atol=0.03)
     assert fit(record(linear, linear_reward, delay=1), n_earlier_steps=0).choices.n_earlier_steps == 0
 
 

@@ -34,7 +34,7 @@ def test_a_given_reward_is_used_exactly(reward):
     data = record(cart, start=(0.8, 0.8))
     model = DynamicsModel.fit(data, n_nodes=60, reward=reward)
     assert isinstance(model.reward, GivenReward)
-    assert model.choices.reward.bandwidth is None
+    assert model.choices.reward.kernel is None
     earned = formula(data.observations, data.actions, data.next_observations)
     assert model.reward_range == pytest.approx((earned.min(), earned.max()))
     # At any state,
@@ -116,7 +116,7 @@ def test_a_reward_that_is_not_quadratic_comes_from_the_nodes():
     data = record(linear, goal, n_episodes=20)
     model = DynamicsModel.fit(data, n_nodes=300)
     assert model.reward is None
-    assert model.choices.reward.bandwidth < 1.0
+    assert model.choices.reward.kernel.bandwidth < 1.0
     equation = NodeEquation(model, model.nodes.states[:3], 0.0)
     found = equation.land(th.zeros(len(model.nodes), 1, dtype=th.float64)).reward.value
     assert float(found.min()) >= data.rewards.min()
@@ -176,6 +176,6 @@ def test_rewards_of_the_data_do_not_matter_beside_a_formula():
     data = record(linear, linear_reward)
     other = replace(data, rewards=np.random.default_rng(0).normal(size=len(data)))
     one, two = (DynamicsModel.fit(part, n_nodes=60, reward="-s[0]**2") for part in (data, other))
-    assert th.equal(one.nodes.maps.value, two.nodes.maps.value)
+    assert th.equal(one.nodes.fields[0].maps.value, two.nodes.fields[0].maps.value)
     assert one.reward_range == two.reward_range
     assert one.worst_value(0.9) == two.worst_value(0.9)

@@ -48,6 +48,6 @@ def test_too_few_transitions_are_refused():
 def test_a_handful_of_transitions_is_enough_for_one_affine_model(length):
     model = DynamicsModel.fit(record(linear, linear_reward, n_episodes=1, length=length), n_nodes=50)
     assert model.choices.n_earlier_steps <= 1
-    assert bool(model.nodes.maps.action_slope.isfinite().all())
+    assert bool(model.nodes.fields[0].maps.action_slope.isfinite().all())
     # However little is known, what moves the second coordinate is.
-    assert np.sign(float(model.nodes.maps.action_slope[0, 1, 0])) == 1.0
+    assert np.sign(float(model.nodes.fields[0].maps.action_slope[0, 1, 0])) == 1.0

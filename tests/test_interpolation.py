@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.interpolation import N_SEARCHED, Interpolation
-from sb3_nopg.dynamics.nodes import NodeMaps
+from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.regression import AffineMaps
 
 
@@ -126,7 +126,7 @@ def test_maps_are_blended_and_their_slopes_are_the_derivatives():
     interpolation = scattered(turning=True)
     n, generator = len(interpolation.nodes), th.Generator().manual_seed(0)
     parts = (th.randn(shape, generator=generator, dtype=th.float64) for shape in ((n, 3), (n, 3, 2), (n, 3, 4)))
-    maps = NodeMaps(interpolation, interpolation, maps := AffineMaps(*parts), maps, single=False)
+    maps = MapField((0, 1, 2), interpolation, AffineMaps(*parts))
     states = inside(interpolation, 20).requires_grad_(True)
     inputs = th.randn(20, 4, generator=generator, dtype=th.float64).requires_grad_(True)
     nearest = interpolation.locate(states.detach())

@@ -1,6 +1,5 @@
 """What the regression's kernel looks at, how far it is shrunk, and what a policy in training pays beside its reward."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -33,28 +32,30 @@ def data():
 
 def test_a_kernel_looks_at_what_bends_the_system(data):
     model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
-    assert model.choices.form.everywhere == (1, 2)
-    assert not math.isinf(model.choices.bandwidth)
-    assert "standard deviations of s[0]; affine in all else" in model.describe()
+    bending = [kernel for kernel in model.choices.kernels if not kernel.is_affine]
+    assert bending
+    assert all(kernel.form.everywhere == (1, 2) for kernel in bending)
+    assert not model.choices.is_affine
+    assert "standard deviations of s[0] for s[1]; affine in all else" in model.describe()
 
 
 def test_that_needs_fewer_samples(data):
     elsewhere = record(bends_along_the_first, n_episodes=10, start=(1.0, 1.0, 1.0), seed=5)
     model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
     like = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
-    like.choices = replace(like.choices, form=Form())
+    everything = tuple(replace(kernel, form=Form(ridge=kernel.form.ridge)) for kernel in like.choices.kernels)
+    like.choices = replace(like.choices, kernels=everything)
     looks_at_all = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600, like=like)
     assert relative_error(model, elsewhere) < 0.7 * relative_error(looks_at_all, elsewhere)
 
 
 def test_maps_have_nodes_of_their_own_where_they_depend_on_little(data):
     model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
-    looked_at = model.choices.nodes_look_at(model.coordinates)
-    # A reward that bends elsewhere would need more.
-    assert bool(looked_at[0])
-    between = model.nodes.between_maps
-    assert between.scale.isfinite().tolist() == looked_at.tolist()
-    assert len(between.nodes) <= len(model.nodes)
+    for field in model.nodes.fields:
+        kernels = [model.choices.kernels[number] for number in field.targets if number < 3]
+        for number, finite in enumerate(field.between.scale.isfinite().tolist()):
+            assert all(finite != (kernel.is_affine or number in kernel.form.everywhere) for kernel in kernels)
+        assert len(field.between.nodes) <= len(model.nodes)
     error = (predicted_changes(model, data) - recorded_changes(model, data)).abs().mean(dim=0)
     assert bool((error < 0.1 * recorded_changes(model, data).std(dim=0)).all())
 
@@ -86,7 +87,7 @@ def test_what_cannot_be_told_apart_is_shrunk():
 
 
 def test_a_system_without_noise_is_not_shrunk():
-    assert DynamicsModel.fit(record(linear, linear_reward)).choices.form.ridge == LEAST_RIDGE
+    assert DynamicsModel.fit(record(linear, linear_reward)).choices.kernels[0].form.ridge == LEAST_RIDGE
 
 
 @pytest.mark.parametrize(("reward", "distance"), [(1.0, 0.2), (0.0, 0.0), (-1.0, 0.0)])

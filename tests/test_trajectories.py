@@ -70,7 +70,7 @@ def test_the_models_are_what_their_names_say():
     assert model_of("two actions and their products").choices.products
     assert model_of("one map").nodes.single
     assert model_of("one earlier action, one map").choices.n_earlier_steps == 1
-    assert model_of("two earlier actions of two").nodes.maps.action_slope.shape[2] >= 10
+    assert model_of("two earlier actions of two").nodes.fields[0].maps.action_slope.shape[2] >= 10
     assert model_of("earlier action, angle").choices.n_earlier_steps == 1
     assert model_of("earlier action, angle").coordinates.round.any()
     assert len(model_of("limits").bounds.limit_columns) == 2
@@ -111,13 +111,13 @@ def bundle_for(
 
 def traced(model: DynamicsModel, act, bundle: Bundle) -> Trajectories:
     """The same trajectories with autograd looking on: the model's own maps, one step after the other, in torch."""
-    interpolation, d = model.nodes.between_maps, model.coordinates.dim
+    d = model.coordinates.dim
     states = bundle.starts
     earlier = model.past_at_rest(states) if bundle.earlier is None else bundle.earlier
-    visited, tape, nearest = [states], [], th.empty(0)
+    visited, tape = [states], []
     for t in range(bundle.n_steps):
         seen = model.coordinates.decode(states)
-        nearest = interpolation.walk(states.detach(), nearest) if t else interpolation.locate(states)
+        nearest = model.nodes.locate(states.detach())
         applied = model.clip(act(seen, t))
         change = model.nodes.evaluate(states, th.cat([model.features(applied), earlier], dim=1), nearest)
         tape.append((seen, applied, earlier, nearest, change[:, d:]))

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch as th
@@ -14,7 +15,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Samples
+from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.errors import InputError
 
@@ -35,18 +36,18 @@ _QUADRATIC_ENOUGH = 0.1
 _EXPLAINED = 1e-3
 # One affine model that leaves no more than this share is no approximation: the system is affine, and stays so.
 _EXACT = 1e-5
+# Share of a coordinate's change that no kernel of its own is worth.
+_NOT_WORTH_A_KERNEL = 1e-6
 
 
 @dataclass(frozen=True)
 class RewardChoice:
     """
-    :param bandwidth: of the reward's kernel; None where the reward needs no nodes
-    :param form: what this kernel looks at
+    :param kernel: of the reward's regression; None where the reward needs no nodes
     :param unexplained: share of the reward's variance that is left where the model has not seen it
     """
 
-    bandwidth: float | None
-    form: Form
+    kernel: Kernel | None
     unexplained: float
 
 
@@ -55,36 +56,28 @@ class Choices:
     """
     What was chosen on left-out episodes.
 
-    :param bandwidth: of the changes' kernel, in standard deviations; infinite for one affine model
-    :param form: of the changes' regression: which coordinates its kernel looks at, and its ridge
+    :param kernels: of the regression of each coordinate's change
     :param n_earlier_steps: that count beside the last state and action
     :param products: whether products of actions count too
     :param unexplained: share of the changes' variance that is left where the model has not seen them
     :param reward: likewise of the reward
     """
 
-    bandwidth: float
-    form: Form
+    kernels: tuple[Kernel, ...]
     n_earlier_steps: int
     products: bool
     unexplained: float
     reward: RewardChoice
 
     @property
+    def is_affine(self) -> bool:
+        """Whether there is one affine model of all states."""
+        return all(kernel.is_affine for kernel in self.kernels)
+
+    @property
     def exact(self) -> bool:
         """Whether the system is affine and its reward quadratic, as far as left-out episodes can tell, hence beyond them."""
-        return math.isinf(self.bandwidth) and max(self.unexplained, self.reward.unexplained) < _EXACT
-
-    def nodes_look_at(self, coordinates: Coordinates) -> th.Tensor:
-        """
-        :param coordinates: of the states
-        :return: which of them the maps at nodes depend on, (d,)
-        """
-        looked_at = coordinates.bent.clone()
-        for bandwidth, form in ((self.bandwidth, self.form), (self.reward.bandwidth, self.reward.form)):
-            if bandwidth is not None and not math.isinf(bandwidth):
-                looked_at |= th.tensor([number not in form.everywhere for number in range(coordinates.dim)])
-        return looked_at
+        return self.is_affine and max(self.unexplained, self.reward.unexplained) < _EXACT
 
 
 def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
@@ -99,22 +92,53 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     n_earlier = _choose_earlier(data, widths, n_earlier)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     ridge, errors = _choose_ridge(data, inputs, widths)
-    everywhere, errors = _choose_everywhere(
-        data.coordinates, widths, errors, lambda without: _unexplained(data, inputs, widths, form=Form(without, ridge))
-    )
-    form = Form(everywhere, ridge)
-    which = widest_good(errors, widths)
-    best, products = float(errors[which]), False
-    if best > _EXPLAINED:
-        squared = _unexplained(data, Inputs(ActionFeatures(n_actions, True), n_earlier), widths, form=form)
-        if float(squared.min()) < _PRODUCTS_COUNT * float(errors.min()):
-            products, which = True, widest_good(squared, widths)
-            best = float(squared[which])
+    mean = errors.mean(dim=1)
+    if float(mean[widest_good(mean, widths)]) > _EXPLAINED:
+        with_products = Inputs(ActionFeatures(n_actions, True), n_earlier)
+        squared = _unexplained(data, with_products, widths, form=Form(ridge=ridge))
+        if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
+            inputs, errors = with_products, squared
             _logger.info("The system is not affine in its actions: their products count too.")
-    reward = RewardChoice(None, Form(), 0.0)
+    kernels, best = _choose_kernels(data, inputs, widths, ridge, errors)
+    reward = RewardChoice(None, 0.0)
     if not reward_is_given:
-        reward = _choose_reward(data, Inputs(ActionFeatures(n_actions, products), n_earlier))
-    return Choices(widths[which], form, n_earlier, products, best, reward)
+        reward = _choose_reward(data, inputs)
+    return Choices(kernels, n_earlier, inputs.features.quadratic, best, reward)
+
+
+def _choose_kernels(
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
+) -> tuple[tuple[Kernel, ...], float]:
+    """
+    :param data: recorded transitions
+    :param inputs: of the regression
+    :param widths: to choose from
+    :param ridge: of all samples
+    :param errors: share that kernels which look at all coordinates leave unexplained, at each width, of each coordinate
+    :return: kernel of each coordinate's change, and the mean share that they leave unexplained
+    """
+    mean = errors.mean(dim=1)
+    which = widest_good(mean, widths)
+    if math.isinf(widths[which]):
+        return (Kernel(math.inf, Form(ridge=ridge)),) * errors.shape[1], float(mean[which])
+
+    @cache
+    def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
+        return _unexplained(data, inputs, widths, form=Form(everywhere, ridge))
+
+    kernels, left = [], []
+    for target in range(errors.shape[1]):
+        everywhere, of_target = _choose_everywhere(
+            data.coordinates,
+            widths,
+            errors[:, target],
+            lambda without, target=target: errors_without(tuple(sorted(without)))[:, target],  # type: ignore[misc]
+            _NOT_WORTH_A_KERNEL,
+        )
+        which = widest_good(of_target, widths, _NOT_WORTH_A_KERNEL)
+        kernels.append(Kernel(widths[which], Form(everywhere, ridge)))
+        left.append(float(of_target[which]))
+    return tuple(kernels), float(np.mean(left))
 
 
 def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> int:
@@ -136,18 +160,19 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     # All on the rows of the last, or they could not be compared.
     rows = data.rows(enough[-1])
     errors = {n: _unexplained(data, Inputs(ActionFeatures(n_actions), n), widths, rows) for n in enough}
-    least = min(float(error.min()) for error in errors.values())
+    least = min(float(error.mean(dim=1).min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
-    return next(n for n in enough if float(errors[n].min()) <= much * least + _EXPLAINED)
+    return next(n for n in enough if float(errors[n].mean(dim=1).min()) <= much * least + _EXPLAINED)
 
 
 def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> tuple[float, th.Tensor]:
-    """The largest ridge that predicts nearly as well as the best, and what is unexplained with it at each width."""
+    """The largest ridge that predicts nearly as well as the best, and what is unexplained with it, at each width."""
     errors = {ridge: _unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in _RIDGES}
-    enough = _AS_GOOD_WHEN_SHRUNK * min(float(error.min()) for error in errors.values())
+    least = {ridge: float(error.mean(dim=1).min()) for ridge, error in errors.items()}
+    enough = _AS_GOOD_WHEN_SHRUNK * min(least.values())
     # What it shrinks, noise would move.
-    ridge = max(ridge for ridge, error in errors.items() if float(error.min()) <= enough)
+    ridge = max(ridge for ridge, error in least.items() if error <= enough)
     return ridge, errors[ridge]
 
 
@@ -190,6 +215,7 @@ def _unexplained(
     rows: th.Tensor | None = None,
     form: Form | None = None,
 ) -> th.Tensor:
+    """Share of each coordinate's change, at each width, (w, d)."""
     rows = data.rows(inputs.n_earlier) if rows is None else rows
     samples = data.samples(inputs, rows)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))
@@ -200,20 +226,20 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
     """A quadratic function of all samples, or a local one."""
     samples = data.reward_samples(inputs)
     if float(samples.targets.max() - samples.targets.min()) < 1e-12:
-        return RewardChoice(None, Form(), 0.0)
+        return RewardChoice(None, 0.0)
     left_out = LeftOut.of(data.labels_of(data.reward_rows(inputs.n_earlier)), len(samples))
 
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
-        return unexplained(left_out_errors(samples, left_out, form=Form(everywhere)), samples.targets)
+        return unexplained(left_out_errors(samples, left_out, form=Form(everywhere)), samples.targets)[:, 0]
 
     errors = errors_without(())
     if not bool(data.coordinates.bent.any()):
         quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
         if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), _QUADRATIC_ENOUGH):
-            return RewardChoice(None, Form(), quadratic)
+            return RewardChoice(None, quadratic)
     everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without, _EXPLAINED)
     which = widest_good(errors)
-    return RewardChoice(BANDWIDTHS[which], Form(everywhere), float(errors[which]))
+    return RewardChoice(Kernel(BANDWIDTHS[which], Form(everywhere)), float(errors[which]))
 
 
 def _quadratic_unexplained(samples: Samples, left_out: LeftOut, n_actions: int) -> float:

@@ -1,12 +1,13 @@
 """How wide the regression's kernel should be, and what should enter it: whatever predicts left-out episodes best."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch as th
 
-from sb3_nopg.dynamics.regression import Form, LocalAffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of, targets_of_each
 
 #: in standard deviations of each coordinate
 BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
@@ -55,6 +56,20 @@ class LeftOut:
         return cls(th.from_numpy(np.sort(rows[:_MOST_JUDGED])), th.from_numpy(fold))
 
 
+def errors_of_kernels(samples: Samples, left_out: LeftOut, kernels: Sequence[Kernel]) -> th.Tensor:
+    """
+    :param samples: the data
+    :param left_out: rows
+    :param kernels: of each target
+    :return: recorded minus predicted where the prediction has not seen the row's episode, (q, t)
+    """
+    errors = samples.targets.new_empty(len(left_out.judged), len(kernels))
+    for kernel, columns in targets_of_each(kernels).items():
+        found = left_out_errors(samples.of_targets(columns), left_out, (kernel.bandwidth,), kernel.form)
+        errors[:, columns] = found[0]
+    return errors
+
+
 def left_out_errors(
     samples: Samples, left_out: LeftOut, bandwidths: tuple[float, ...] = BANDWIDTHS, form: Form | None = None
 ) -> th.Tensor:
@@ -85,21 +100,24 @@ def left_out_errors(
 
 def unexplained(errors: th.Tensor, targets: th.Tensor) -> th.Tensor:
     """
-    Share of the targets' variance that is left, the mean of all targets that vary.
+    Share of each target's variance that is left.
 
     :param errors: (..., q, t)
     :param targets: (n, t)
+    :return: (..., t)
     """
     # By absolute errors, as a Gaussian's would have them: one bump against a wall must not decide.
     relative = _GAUSSIAN * (errors / spread_of(targets)).abs().mean(dim=-2)
-    return relative.square().mean(dim=-1)
+    return relative.square()
 
 
-def widest_good(errors: th.Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> int:
+def widest_good(errors: th.Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS, tolerance: float = 1e-14) -> int:
     """
     :param errors: of each bandwidth
+    :param bandwidths: these
+    :param tolerance: that is not worth a narrower one
     :return: number of the widest bandwidth that errs nearly as little as the best
     """
     factors = errors.new_tensor([_AFFINE_AS_GOOD if math.isinf(width) else NEARLY_AS_GOOD for width in bandwidths])
-    good = th.nonzero(errors <= factors * errors.min() + 1e-14)[:, 0]
+    good = th.nonzero(errors <= factors * errors.min() + tolerance)[:, 0]
     return int(good.max())

@@ -1,9 +1,9 @@
 """What a model of the system has found in the data, in words."""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sb3_nopg.dynamics.regression import targets_of_each
 from sb3_nopg.dynamics.rewards import GivenReward
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def described(model: "DynamicsModel", names: Sequence[str] | None = None) -> lis
     choices, coordinates = model.choices, model.coordinates
     lines = [
         ("coordinates", ", ".join(_coordinates(model, names))),
-        ("bandwidth", f"{_number(choices.bandwidth)}: {_wide(model, names)}"),
+        ("bandwidth", _bandwidths(model, names)),
         ("earlier steps", _earlier(choices.n_earlier_steps)),
     ]
     if choices.products:
@@ -36,14 +36,19 @@ def _coordinates(model: "DynamicsModel", names: Sequence[str] | None) -> list[st
     return [f"{name}{told}" for name, told in zip(coordinates.names(names), around, strict=True)]
 
 
-def _wide(model: "DynamicsModel", names: Sequence[str] | None) -> str:
-    choices = model.choices
-    if math.isinf(choices.bandwidth):
-        return "one affine model of all states"
-    if not choices.form.everywhere:
-        return "standard deviations of each coordinate"
-    local = [name for number, name in enumerate(model.coordinates.names(names)) if number not in choices.form.everywhere]
-    return f"standard deviations of {' and '.join(local)}; affine in all else"
+def _bandwidths(model: "DynamicsModel", names: Sequence[str] | None) -> str:
+    every, kernels = model.coordinates.names(names), model.choices.kernels
+    if model.choices.is_affine:
+        return "∞: one affine model of all states"
+    found = []
+    for kernel, targets in targets_of_each(kernels).items():
+        of = "" if len(targets) == len(kernels) else f" for {' and '.join(every[number] for number in targets)}"
+        if kernel.is_affine:
+            found.append(f"∞{of}")
+            continue
+        local = [name for number, name in enumerate(every) if number not in kernel.form.everywhere]
+        found.append(f"{kernel.bandwidth:g} standard deviations of {' and '.join(local)}{of}")
+    return f"{'; '.join(found)}; affine in all else"
 
 
 def _earlier(n: int) -> str:
@@ -72,7 +77,3 @@ def _ends(model: "DynamicsModel", names: Sequence[str]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g} %"
-
-
-def _number(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:g}"

@@ -14,13 +14,14 @@ from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import Bounds, Limit
 from sb3_nopg.dynamics.choices import Choices, choose
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.cross_validation import LeftOut, left_out_errors
+from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.interpolation import Interpolation
+from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes, thinned
 from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
-from sb3_nopg.dynamics.regression import AffineMaps, LocalAffineRegression, Samples
+from sb3_nopg.dynamics.regression import Regressions, Samples, joined
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, recorded_rewards
 from sb3_nopg.errors import InputError
 
@@ -120,7 +121,7 @@ class DynamicsModel:
             bounds = like.bounds.to(th.device("cpu"))
         else:
             bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
-            if math.isinf(choices.bandwidth) and not bool(coordinates.bent.any()):
+            if choices.is_affine and not bool(coordinates.bent.any()):
                 bounds = replace(bounds, reach=math.inf if choices.exact else _AFFINE_REACH)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
@@ -131,7 +132,7 @@ class DynamicsModel:
         given: RewardModel | None = None
         if reward is not None:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions)
-        elif choices.reward.bandwidth is None:
+        elif choices.reward.kernel is None:
             given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim, exact=choices.exact)
         regressions = without = _regressions(data, inputs, choices, with_reward=given is None)
         if inputs.n_earlier:
@@ -140,10 +141,7 @@ class DynamicsModel:
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
         n_nodes = _usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
-        looked_at = choices.nodes_look_at(coordinates)
-        nodes = _compile(
-            data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, looked_at, generator
-        )
+        nodes = _compile(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
         samples = regressions[0].samples
         usual_past = UsualPast(
             samples,
@@ -164,7 +162,7 @@ class DynamicsModel:
             float(rewards[ends].min()) if ends.any() else 0.0,
             float(rewards[~ends].min()),
         )
-        limited = dataset.action_space is not None or not math.isinf(bounds.reach) if like is None else like._actions_are_limited
+        limited = _are_limited(dataset, bounds, like)
         return cls(choices, coordinates, bounds, nodes, given, reward_range, noise, action_range, worst, usual_past, limited)
 
     def to(self, device: th.device | str) -> "DynamicsModel":
@@ -259,7 +257,7 @@ class DynamicsModel:
         if earlier is not None:
             past = float_tensor(earlier).reshape(len(states), -1).to(device)[:, : past.shape[1]]
         inputs = th.cat([self.features(applied), past], dim=1)
-        change = self.nodes.evaluate(states, inputs, self.nodes.between_maps.locate(states))
+        change = self.nodes.evaluate(states, inputs, self.nodes.locate(states))
         moved = self.bounds.hold(states + change[:, :d])
         rewards = change[:, d].clamp(*self.reward_range) if self.reward is None else self.reward(states, applied, moved)
         return self.coordinates.decode(moved).cpu().numpy(), rewards.cpu().numpy()
@@ -276,57 +274,64 @@ class DynamicsModel:
 def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
     """What predictions miss where they have not seen the episode, (q, d)."""
     left_out = LeftOut.of(labels, len(samples), seed=1)
-    return left_out_errors(samples, left_out, (choices.bandwidth,), choices.form)[0]
+    return errors_of_kernels(samples, left_out, choices.kernels)
 
 
-def _regressions(data: Prepared, inputs: Inputs, choices: Choices, *, with_reward: bool) -> list[LocalAffineRegression]:
+def _regressions(data: Prepared, inputs: Inputs, choices: Choices, *, with_reward: bool) -> list[Regressions]:
     """Of the changes, and of the reward where nodes are to know it."""
-    found = [LocalAffineRegression(data.samples(inputs, data.rows(inputs.n_earlier)), choices.bandwidth, choices.form)]
+    found = [Regressions(data.samples(inputs, data.rows(inputs.n_earlier)), choices.kernels)]
     if with_reward:
-        assert choices.reward.bandwidth is not None
-        samples = data.reward_samples(inputs)
-        found.append(LocalAffineRegression(samples, choices.reward.bandwidth, choices.reward.form))
+        assert choices.reward.kernel is not None
+        found.append(Regressions(data.reward_samples(inputs), [choices.reward.kernel]))
     return found
 
 
 def _compile(
     data: Prepared,
     first: th.Tensor,
-    regressions: list[LocalAffineRegression],
-    without_past: list[LocalAffineRegression],
+    regressions: list[Regressions],
+    without_past: list[Regressions],
     bounds: Bounds,
     features: ActionFeatures,
     action_range: tuple[th.Tensor, th.Tensor],
     n_nodes: int,
-    looked_at: th.Tensor,
     generator: th.Generator,
 ) -> NodeMaps:
     coordinates, scale = data.coordinates, regressions[0].scale
-    straight = not bool(coordinates.bent.any())
-    single = straight and all(math.isinf(regression.bandwidth) for regression in regressions)
-
-    def compiled(states: th.Tensor, of: list[LocalAffineRegression]) -> AffineMaps:
-        maps = [regression.maps_at(states) for regression in of]
-        return AffineMaps(*(th.cat([getattr(m, name) for m in maps], dim=1) for name in AffineMaps.__dataclass_fields__))
-
     some = data.states[th.randperm(len(data.states), generator=generator)[:1000]]
-    rough = compiled(some, without_past)
-    between = Interpolation.between(coordinates, some, scale)
-    draft = NodeMaps(between, between, rough, rough, single)
+    roughly = Interpolation.between(coordinates, some, scale)
+    n_targets = sum(len(regression.kernels) for regression in without_past)
+    rough = MapField(tuple(range(n_targets)), roughly, joined([regression.maps_at(some) for regression in without_past]))
 
     def reach(states: th.Tensor, actions: th.Tensor) -> th.Tensor:
-        nearest = draft.interpolation.locate(states)
-        return bounds.hold(states + draft.evaluate(states, features(actions), nearest)[:, : coordinates.dim])
+        change = rough.evaluate(states, features(actions), roughly.locate(states))
+        return bounds.hold(states + change[:, : coordinates.dim])
 
-    nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, bounds, action_range, generator)
-    between = between_maps = Interpolation.between(coordinates, nodes, scale)
-    if not bool(looked_at.all()):
-        map_scale = scale.masked_fill(~looked_at, math.inf)
-        n_maps = min(n_nodes, N_NODES.get(int(looked_at.sum()), n_nodes)) if bool(looked_at.any()) else 1
-        between_maps = Interpolation.between(coordinates, thinned(nodes, coordinates, map_scale, n_maps), map_scale)
-    maps = compiled(between_maps.nodes, regressions)
-    alone = maps if between_maps is between and without_past is regressions else compiled(nodes, without_past)
-    return NodeMaps(between, between_maps, maps, alone, single)
+    # However far the model is believed, nodes are of use where states are met.
+    recorded = replace(bounds, reach=0.0)
+    nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, recorded, action_range, generator)
+    fields = []
+    for looked_at, targets in _targets_by_coordinates(regressions).items():
+        map_scale = scale.masked_fill(~th.tensor(looked_at), math.inf)
+        n_maps = min(n_nodes, N_NODES.get(sum(looked_at), n_nodes)) if any(looked_at) else 1
+        at = nodes if all(looked_at) else thinned(nodes, coordinates, map_scale, n_maps)
+        maps = joined([regressions[which].maps_at(at, numbers) for which, numbers in targets.items()])
+        numbers = tuple(number + which * coordinates.dim for which, numbers in targets.items() for number in numbers)
+        fields.append(MapField(numbers, Interpolation.between(coordinates, at, map_scale), maps))
+    alone = joined([regression.maps_at(nodes) for regression in without_past])
+    return NodeMaps(Interpolation.between(coordinates, nodes, scale), tuple(fields), alone)
+
+
+def _targets_by_coordinates(regressions: list[Regressions]) -> dict[tuple[bool, ...], dict[int, list[int]]]:
+    """Which coordinates maps depend on, and for each regression the targets whose maps do."""
+    found: dict[tuple[bool, ...], dict[int, list[int]]] = {}
+    bent = regressions[0].samples.coordinates.bent.tolist()
+    for which, regression in enumerate(regressions):
+        for number, kernel in enumerate(regression.kernels):
+            local = [not kernel.is_affine and place not in kernel.form.everywhere for place in range(len(bent))]
+            looked_at = tuple(bend or bends for bend, bends in zip(bent, local, strict=True))
+            found.setdefault(looked_at, {}).setdefault(which, []).append(number)
+    return found
 
 
 def _usual_number_of_nodes(coordinates: Coordinates) -> int:
@@ -342,6 +347,11 @@ def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:
         return float_tensor(seen[0]), float_tensor(seen[1])
     low, high = (np.where(np.isfinite(b), b, s) for b, s in zip((space.low, space.high), seen, strict=True))
     return float_tensor(low), float_tensor(high)
+
+
+def _are_limited(dataset: TransitionDataset, bounds: Bounds, like: DynamicsModel | None) -> bool:
+    """Whether actions beyond those that were seen are cut off."""
+    return like._actions_are_limited if like is not None else dataset.action_space is not None or not math.isinf(bounds.reach)
 
 
 def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ Between nodes the maps are blended. What depends on the number of samples happen
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,13 +14,11 @@ import torch as th
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.interpolation import Interpolation
+from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
-# Maps that are blended at a state, and how many widths of its kernel away from a node the farthest of them lies; the same on a
-# line, where eight reach far enough for the farthest not to count.
-_BLENDED, _BLENDED_ON_A_LINE = (10, 2.5), (8, 4.0)
 _MOST_STATES = 100_000
 _HALVINGS = 20
 
@@ -29,17 +27,13 @@ _HALVINGS = 20
 class NodeMaps:
     """
     :param interpolation: of values between the nodes
-    :param between_maps: the same of maps, at nodes of their own that are spread over those coordinates that maps depend on
-    :param maps: at these nodes
+    :param fields: maps of all targets, at nodes of their own
     :param without_past: at the nodes of values, of state and action alone: what follows on average over all pasts
-    :param single: whether all maps are the same one
     """
 
     interpolation: Interpolation
-    between_maps: Interpolation
-    maps: AffineMaps
+    fields: tuple[MapField, ...]
     without_past: AffineMaps
-    single: bool
 
     @property
     def states(self) -> th.Tensor:
@@ -49,95 +43,45 @@ class NodeMaps:
     def __len__(self) -> int:
         return len(self.states)
 
+    @property
+    def single(self) -> bool:
+        """Whether there is one map for all states."""
+        return all(field.single for field in self.fields)
+
+    @cached_property
+    def order(self) -> th.Tensor:
+        """Of the fields' targets one after another, those that bring them into their own order, (t,)."""
+        return th.tensor([number for field in self.fields for number in field.targets]).argsort()
+
     def to(self, device: th.device) -> "NodeMaps":
         """The same on a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("interpolation", "between_maps", "maps", "without_past")}
-        return replace(self, **moved)
+        fields = tuple(field.to(device) for field in self.fields)
+        return NodeMaps(self.interpolation.to(device), fields, self.without_past.to(device))
 
-    @cached_property
-    def _blending(self) -> tuple[int, float]:
-        on_a_line = int(self.between_maps.scale.isfinite().sum()) <= 1
-        return _BLENDED_ON_A_LINE if on_a_line else _BLENDED
-
-    @cached_property
-    def _blended(self) -> th.Tensor:
-        """Nodes around each whose maps are blended, (n, k)."""
-        return self.between_maps.around[:, : self._blending[0]]
-
-    @cached_property
-    def offsets(self) -> th.Tensor:
-        """From these to the node itself, over the scale, (n, k, d)."""
-        return self.between_maps.offsets[:, : self._blending[0]].contiguous()
-
-    @cached_property
-    def squared_widths(self) -> th.Tensor:
-        """Of these nodes' kernels, (n, k)."""
-        farthest = self.offsets[:, -1].norm(dim=-1) / self._blending[1]
-        usual = farthest.median().clamp_min(th.finfo(farthest.dtype).tiny)
-        return farthest.maximum(1e-3 * usual).square()[self._blended]
-
-    @cached_property
-    def tables(self) -> th.Tensor:
-        """Of these nodes: value at the node itself, slopes in the state, slopes in the inputs, (n, k, t, 1 + d + p)."""
-        maps, blended, nodes = self.maps, self._blended, self.between_maps.nodes
-        away = self.between_maps.coordinates.difference(nodes[:, None], nodes[blended])
-        slope = maps.state_slope[blended]
-        value = maps.value[blended][..., None] + slope @ away[..., None]
-        return th.cat([value, slope, maps.action_slope[blended]], dim=3)
-
-    def _blend(self, weights: th.Tensor, nearest: th.Tensor) -> th.Tensor:
-        """Σ_l φ_l (value, A, B)_l, (m, t, 1 + d + p)."""
-        shape = self.tables.shape[2:]
-        return (weights[:, None] @ self.tables.flatten(2)[nearest]).view(-1, *shape)
-
-    def _weights(self, way: th.Tensor, nearest: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    def locate(self, states: th.Tensor) -> th.Tensor:
         """
-        φ, Gaussian weights that sum to one, and δ/h², by which they grow with the state, (m, k) and (m, k, d).
-
-        Nothing corrects their mean: whatever the weights, blended maps give an affine function back.
-
-        :param way: from the nearest node, over the scale, (m, d)
-        :param nearest: (m,)
+        :param states: anywhere, (m, d)
+        :return: the nearest node of each field, (m, f)
         """
-        delta, squared_width = -(self.offsets[nearest] + way[:, None]), self.squared_widths[nearest]
-        weights = th.softmax(-0.5 * delta.square().sum(dim=-1) / squared_width, dim=1)
-        return weights, delta / squared_width[..., None]
+        return th.stack([field.between.locate(states) for field in self.fields], dim=1)
 
     def evaluate(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> th.Tensor:
         """
         :param states: (m, d)
         :param inputs: ψ, (m, p)
-        :param nearest: node of maps next to each, (m,)
-        :return: the blended maps' values, (m, t)
+        :param nearest: node of each field, (m, f)
+        :return: all targets, (m, t)
         """
-        maps = self.maps
-        if self.single:
-            way = self.between_maps.coordinates.difference(states, self.between_maps.nodes[0])
-            return maps.value[0] + way @ maps.state_slope[0].T + inputs @ maps.action_slope[0].T
-        way = self.between_maps.from_nearest(states, nearest)
-        weights, _ = self._weights(way / self.between_maps.scale, nearest)
-        # Maps are blended first, and then asked once.
-        return (self._blend(weights, nearest) @ _column(way, inputs))[..., 0]
+        parts = [field.evaluate(states, inputs, nearest[:, number]) for number, field in enumerate(self.fields)]
+        return th.cat(parts, dim=1)[:, self.order]
 
     def slopes(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """
         Derivatives of :meth:`evaluate` with respect to the states, (m, t, d), and to the inputs, (m, t, p).
         """
-        n = len(states)
-        if self.single:
-            return self.maps.state_slope[0].expand(n, -1, -1), self.maps.action_slope[0].expand(n, -1, -1)
-        way, d = self.between_maps.from_nearest(states, nearest), states.shape[1]
-        weights, growth = self._weights(way / self.between_maps.scale, nearest)
-        blended = self._blend(weights, nearest)
-        # What each node's own map says here, (m, k, t), for the weights move with the state too: Σ_l φ_l (f_l − f) δ_l/h_l².
-        each = (self.tables[nearest].flatten(1, 2) @ _column(way, inputs)).view(n, -1, blended.shape[1])
-        pulls = weights[..., None] * (each - weights[:, None] @ each)
-        return blended[..., 1 : 1 + d] + pulls.mT @ growth / self.between_maps.scale, blended[..., 1 + d :]
-
-
-def _column(way: th.Tensor, inputs: th.Tensor) -> th.Tensor:
-    """(1, x − z, u), (m, 1 + d + p, 1)."""
-    return th.cat([th.ones_like(way[:, :1]), way, inputs], dim=1)[..., None]
+        parts = [field.slopes(states, inputs, nearest[:, number]) for number, field in enumerate(self.fields)]
+        of_states, of_inputs = (th.cat(part, dim=1)[:, self.order] for part in zip(*parts, strict=True))
+        return of_states, of_inputs
 
 
 def choose_nodes(

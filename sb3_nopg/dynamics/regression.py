@@ -12,6 +12,7 @@ which the ridge shrinks: on a single demonstrated curve, actions follow from sta
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch as th
@@ -49,6 +50,13 @@ class AffineMaps:
         """
         return self.value + (self.action_slope @ inputs[..., None])[..., 0]
 
+    def of_target(self, number: int) -> "AffineMaps":
+        """
+        :param number: of the target
+        """
+        column = slice(number, number + 1)
+        return AffineMaps(self.value[:, column], self.state_slope[:, column], self.action_slope[:, column])
+
     def to(self, device: th.device) -> "AffineMaps":
         """The same on a device."""
         return AffineMaps(self.value.to(device), self.state_slope.to(device), self.action_slope.to(device))
@@ -79,6 +87,12 @@ class Samples:
         """
         return replace(self, states=self.states[chosen], inputs=self.inputs[chosen], targets=self.targets[chosen])
 
+    def of_targets(self, columns: list[int]) -> "Samples":
+        """
+        :param columns: of the targets
+        """
+        return replace(self, targets=self.targets[:, columns])
+
 
 @dataclass(frozen=True)
 class Form:
@@ -92,6 +106,24 @@ class Form:
 
     everywhere: tuple[int, ...] = ()
     ridge: float = LEAST_RIDGE
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """
+    Of a target's regression.
+
+    :param bandwidth: h, in standard deviations of each coordinate; infinite for one affine function of all samples
+    :param form: which coordinates it looks at, and the ridge
+    """
+
+    bandwidth: float = math.inf
+    form: Form = Form()
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether there is one affine function of all samples, and nothing local."""
+        return math.isinf(self.bandwidth)
 
 
 class AffineRegression:
@@ -235,6 +267,50 @@ class LocalAffineRegression:
             whole.state_slope + fit[..., 1 : 1 + d] / self.scale,
             whole.action_slope + action_slope,
         )
+
+
+class Regressions:
+    """
+    Local affine regressions of several targets, each with its own kernel: what bends a cart's motion need not bend its pole's.
+
+    :param samples: to fit
+    :param kernels: of each target
+    """
+
+    def __init__(self, samples: Samples, kernels: Sequence[Kernel]):
+        self.samples, self.kernels, self.scale = samples, tuple(kernels), spread_of(samples.states)
+        self._parts = [
+            (columns, LocalAffineRegression(samples.of_targets(columns), kernel.bandwidth, kernel.form))
+            for kernel, columns in targets_of_each(kernels).items()
+        ]
+
+    def maps_at(self, states: th.Tensor, targets: Sequence[int] | None = None) -> AffineMaps:
+        """
+        :param states: (m, d)
+        :param targets: numbers of them; None for all
+        """
+        wanted, found = range(len(self.kernels)) if targets is None else targets, dict[int, AffineMaps]()
+        for columns, regression in self._parts:
+            if not set(columns).isdisjoint(wanted):
+                maps = regression.maps_at(states)
+                found.update({column: maps.of_target(place) for place, column in enumerate(columns)})
+        return joined([found[number] for number in wanted])
+
+
+def joined(maps: Sequence[AffineMaps]) -> AffineMaps:
+    """
+    :param maps: at the same states, of some targets each
+    :return: of all, one after another
+    """
+    return AffineMaps(*(th.cat([getattr(part, name) for part in maps], dim=1) for name in AffineMaps.__dataclass_fields__))
+
+
+def targets_of_each(kernels: Sequence[Kernel]) -> dict[Kernel, list[int]]:
+    """
+    :param kernels: of each target
+    :return: the targets of each kernel
+    """
+    return {kernel: [number for number, other in enumerate(kernels) if other == kernel] for kernel in dict.fromkeys(kernels)}
 
 
 def spread_of(values: th.Tensor) -> th.Tensor:

@@ -85,7 +85,7 @@ class QuadraticReward:
         matrix = fit.new_zeros(vectors.shape[1], vectors.shape[1])
         matrix[i, j] = fit
         low, high = float(samples.targets.min()), float(samples.targets.max())
-        if exact:
+        if exact and low < high:
             low, high = -math.inf, math.inf
         return cls(mean, scale, (matrix + matrix.T) / 2.0, low, high)
 

@@ -13,6 +13,7 @@ import torch as th
 from scipy.spatial import cKDTree
 
 from sb3_nopg.dynamics.interpolation import N_SEARCHED
+from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.model import DynamicsModel
 
 
@@ -23,7 +24,7 @@ class Situation:
 
     :param states: (m, d)
     :param earlier: actions of the steps before and what these changed, the last step first, (m, n_earlier · (d_a + d))
-    :param nearest: node of maps next to each, (m,); all zero where there is but one map
+    :param nearest: node of each field of maps next to each, (m, f)
     """
 
     states: np.ndarray
@@ -43,37 +44,24 @@ class Stepper:
     """
 
     def __init__(self, model: DynamicsModel):
-        coordinates, nodes, interpolation = model.coordinates, model.nodes, model.nodes.between_maps
-        self._model, self._single, self._features = model, nodes.single, model.features
+        coordinates, nodes = model.coordinates, model.nodes
+        self._model, self._features = model, model.features
         self._low, self._high = (_array(end) for end in model.applied_range)
         self._edges = tuple(_array(edge) for edge in model.bounds.edges)
         self._n_plain, self._zeros = len(coordinates.plain), np.array(coordinates.zeros)
         self._still, self._order = _array(coordinates.still), _array(coordinates.order)
-        self._turns, self._is_round = _array(coordinates.turns), bool(coordinates.angles)
-        self._nodes, self._scale = _array(interpolation.nodes), _array(interpolation.scale)
+        self._is_round = bool(coordinates.angles)
         self._products = np.triu_indices(self._features.n_actions) if self._features.quadratic else None
-        if self._single:
-            self._map = tuple(_array(part[0]) for part in (nodes.maps.value, nodes.maps.state_slope, nodes.maps.action_slope))
-            return
-        self._around, self._offsets = _array(interpolation.around), _array(interpolation.offsets)
-        self._squared_widths, self._tables = _array(nodes.squared_widths), _array(nodes.tables.flatten(2))
-        self._n_blended = self._tables.shape[1]
-        self._coordinates = coordinates.to(th.device("cpu"))
-        self._tree = cKDTree(self._embedded(self._nodes)) if len(self._nodes) <= N_SEARCHED else None
+        self._fields, self._target_order = [_FieldOfMaps(field) for field in nodes.fields], _array(nodes.order)
 
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
         """
         :param states: in the model's coordinates, (m, d)
         :param earlier: what the steps before did; None for a system that nobody has acted on
         """
-        n = len(states)
         if earlier is None:
             earlier = self._model.past_at_rest(th.from_numpy(states)).numpy()
-        nearest = np.zeros(n, dtype=np.int64)
-        if not self._single:
-            interpolation = self._model.nodes.between_maps
-            nearest = interpolation.locate(th.from_numpy(states).to(interpolation.nodes.device)).cpu().numpy()
-        return Situation(states, earlier, nearest)
+        return Situation(states, earlier, np.stack([field.locate(states) for field in self._fields], axis=1))
 
     def observe(self, states: np.ndarray) -> np.ndarray:
         """
@@ -99,43 +87,64 @@ class Stepper:
         :param noise: added to the next states, (m, d)
         :return: what follows, and r̂ where the nodes know it, (m, 0) or (m, 1)
         """
-        earlier, parts = situation.earlier, [applied, situation.earlier]
+        states, earlier, parts = situation.states, situation.earlier, [applied, situation.earlier]
         if self._products is not None:
             i, j = self._products
             parts.insert(1, applied[:, i] * applied[:, j])
-        change = self._change(situation, np.concatenate(parts, axis=1))
-        d = situation.states.shape[1]
-        moved = situation.states + change[:, :d]
+        inputs, nearest = np.concatenate(parts, axis=1), situation.nearest
+        changes = [field.change(states, inputs, nearest[:, number]) for number, field in enumerate(self._fields)]
+        change = changes[0] if len(changes) == 1 else np.concatenate(changes, axis=1)[:, self._target_order]
+        d = states.shape[1]
+        moved = states + change[:, :d]
         if noise is not None:
             moved += noise
         moved = np.minimum(np.maximum(moved, self._edges[0]), self._edges[1])
         if earlier.shape[1]:
-            earlier = np.concatenate([applied, moved - situation.states, earlier], axis=1)[:, : earlier.shape[1]]
-        nearest = situation.nearest if self._single else self._walk(moved, situation.nearest)
+            earlier = np.concatenate([applied, moved - states, earlier], axis=1)[:, : earlier.shape[1]]
+        nearest = np.stack([field.walk(moved, nearest[:, number]) for number, field in enumerate(self._fields)], axis=1)
         return Situation(moved, earlier, nearest), change[:, d:]
 
-    def _change(self, situation: Situation, inputs: np.ndarray) -> np.ndarray:
-        """The blended maps' values, as :meth:`sb3_nopg.dynamics.nodes.NodeMaps.evaluate` has them, (m, t)."""
+
+class _FieldOfMaps:
+    """What :class:`sb3_nopg.dynamics.map_field.MapField` does, for one step."""
+
+    def __init__(self, field: MapField):
+        between = field.between
+        self._between, self._single, self._coordinates = between, field.single, between.coordinates.to(th.device("cpu"))
+        self._turns, self._is_round = _array(between.coordinates.turns), bool(between.coordinates.angles)
+        self._nodes, self._scale = _array(between.nodes), _array(between.scale)
+        if self._single:
+            maps = field.maps
+            self._map = tuple(_array(part[0]) for part in (maps.value, maps.state_slope, maps.action_slope))
+            return
+        self._around, self._offsets = _array(between.around), _array(between.offsets)
+        self._squared_widths, self._tables = _array(field.squared_widths), _array(field.tables.flatten(2))
+        self._n_blended = self._tables.shape[1]
+        # A tree takes time to grow, and is needed at once only where nodes are few.
+        self._tree = cKDTree(self._embedded(self._nodes)) if len(self._nodes) <= N_SEARCHED else None
+
+    def change(self, states: np.ndarray, inputs: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """The blended maps' values, (m, t)."""
         if self._single:
             value, slope, action_slope = self._map
-            return value + self._difference(situation.states, self._nodes[0]) @ slope.T + inputs @ action_slope.T
-        nearest = situation.nearest
-        way = self._difference(situation.states, self._nodes[nearest])
+            return value + self._difference(states, self._nodes[0]) @ slope.T + inputs @ action_slope.T
+        way = self._difference(states, self._nodes[nearest])
         blended = self._weights(way / self._scale, nearest)[:, None] @ self._tables[nearest]
         column = np.concatenate([np.ones((len(way), 1)), way, inputs], axis=1)
         return (blended.reshape(len(way), -1, column.shape[1]) @ column[..., None])[..., 0]
 
-    def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
-        """φ, (m, k)."""
-        delta = self._offsets[nearest, : self._n_blended] + way[:, None]
-        exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / self._squared_widths[nearest]
-        raw = np.exp(exponent - exponent.max(axis=1, keepdims=True))
-        return raw / raw.sum(axis=1, keepdims=True)
-
-    def _walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 8) -> np.ndarray:
-        """The nearest node of each state, found from one that was near where there are many."""
+    def locate(self, states: np.ndarray) -> np.ndarray:
+        """The nearest node of each state, (m,)."""
+        if self._single:
+            return np.zeros(len(states), dtype=np.int64)
         if self._tree is not None:
             return np.asarray(self._tree.query(self._embedded(states))[1])
+        return self._between.locate(th.from_numpy(states).to(self._between.nodes.device)).cpu().numpy()
+
+    def walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 8) -> np.ndarray:
+        """The same, found from one that was near where there are many."""
+        if self._single or self._tree is not None:
+            return self.locate(states)
         for _ in range(n_hops):
             delta = self._offsets[near] + (self._difference(states, self._nodes[near]) / self._scale)[:, None]
             closest = np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1)
@@ -144,6 +153,13 @@ class Stepper:
                 break
             near = found
         return near
+
+    def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """φ, (m, k)."""
+        delta = self._offsets[nearest, : self._n_blended] + way[:, None]
+        exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / self._squared_widths[nearest]
+        raw = np.exp(exponent - exponent.max(axis=1, keepdims=True))
+        return raw / raw.sum(axis=1, keepdims=True)
 
     def _embedded(self, states: np.ndarray) -> np.ndarray:
         return self._coordinates.embed(th.from_numpy(states), th.from_numpy(self._scale)).numpy()

@@ -47,7 +47,7 @@ class Trajectories:
     :param applied: actions within their range, (H, m, d_a)
     :param asked_for: which of them the policy asked for as they are, (H, m, d_a)
     :param earlier: actions and changes of the steps before each, the last one first, (H, m, n_earlier · (d_a + d))
-    :param nearest: node of maps next to each state, (H, m)
+    :param nearest: node of each field of maps next to each state, (H, m, f)
     :param kept: coordinates of the states after each step that the bounds left alone, (H, m, d)
     :param rewards: r̂, (H, m)
     :param costs: of each step beside its reward, (H, m)
@@ -83,7 +83,7 @@ class Path:
     :param states: before each step, and after the last, (H + 1, m, d)
     :param applied: actions within their range, (H, m, d_a)
     :param earlier: actions and changes of the steps before each, the last one first, (H, m, n_earlier · (d_a + d))
-    :param nearest: node of maps next to each state, (H, m)
+    :param nearest: node of each field of maps next to each state, (H, m, f)
     :param local_rewards: r̂ before it is cut to its range, where the nodes know it, (H, m, 0) or (H, m, 1)
     """
 
@@ -261,7 +261,7 @@ def _step_slopes(model: DynamicsModel, trajectories: Trajectories) -> _Slopes:
     shape = trajectories.applied.shape[:2]
     states, applied = trajectories.states[:-1].flatten(0, 1), trajectories.applied.flatten(0, 1)
     inputs, size = th.cat([model.features(applied), trajectories.earlier.flatten(0, 1)], dim=1), model.features.size
-    of_states, of_inputs = model.nodes.slopes(states, inputs, trajectories.nearest.flatten())
+    of_states, of_inputs = model.nodes.slopes(states, inputs, trajectories.nearest.flatten(0, 1))
     n_targets = of_states.shape[1]
     of_features, of_earlier = of_inputs[..., :size].flatten(0, 1), of_inputs[..., size:]
     of_action = model.features.pull_back(applied.repeat_interleave(n_targets, dim=0), of_features)
