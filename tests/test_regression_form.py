@@ -90,8 +90,8 @@ def test_a_system_without_noise_is_not_shrunk():
     assert DynamicsModel.fit(record(linear, linear_reward)).choices.kernels[0].form.ridge == LEAST_RIDGE
 
 
-@pytest.mark.parametrize(("reward", "distance"), [(1.0, 0.2), (0.0, 0.0), (-1.0, 0.0)])
-def test_wandering_off_costs_where_every_step_earns_something(reward, distance):
+@pytest.mark.parametrize(("reward", "distance"), [(1.0, 0.2), (0.0, 0.2), (-1.0, 0.0)])
+def test_wandering_off_costs_where_no_step_costs_anything(reward, distance):
     data = record(cart, lambda states, actions, after: np.full(len(states), reward), n_episodes=5)
     estimator = ModelEstimator.fit(data, data.observations[:3], 0.9, "cpu")
     assert estimator.costs.distance == pytest.approx(distance)
@@ -102,5 +102,6 @@ def test_the_costs_of_steps():
     low, high = model.bounds.low, model.bounds.high
     states = th.stack([(low + high) / 2.0, high])[:, None]  # two steps of one trajectory
     applied = th.tensor([[[-1.0]], [[1.0]]], dtype=th.float64)
-    costs = Costs(change=0.5, distance=0.2).of_steps(applied, th.tensor([2.0], dtype=th.float64), states, model.bounds)
-    np.testing.assert_allclose(costs[:, 0].numpy(), [0.0, 0.5 + 0.2])
+    rewards, span = th.tensor([[3.0], [4.0]], dtype=th.float64), th.tensor([2.0], dtype=th.float64)
+    costs = Costs(change=0.5, distance=0.2).of_steps(rewards, applied, span, states, model.bounds)
+    np.testing.assert_allclose(costs[:, 0].numpy(), [0.0, 0.5 + 0.2 * 4.0])

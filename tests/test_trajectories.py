@@ -277,7 +277,7 @@ def test_the_return_is_what_its_parts_say():
         for t in range(N_STEPS):
             change = 0.0 if t == 0 else float(found.applied[t, i, 0] - found.applied[t - 1, i, 0]) / 2.0
             away = 2.0 * (found.states[t + 1, i] - middle) / (model.bounds.high - model.bounds.low)
-            earned = float(found.rewards[t, i]) - 0.3 * change**2 - 0.2 * float(away.square().mean())
+            earned = float(found.rewards[t, i]) * (1.0 - 0.2 * float(away.square().mean())) - 0.3 * change**2
             total += GAMMA**t * going * (earned + GAMMA * float(unknown[t, i]) * model.worst_value(GAMMA))
             going *= float(goes_on[t, i])
         at_the_end = float(found.end_value.weights.mean(bundle.node_values)[i])

@@ -16,15 +16,18 @@ from sb3_nopg.dynamics.bounds import Bounds
 class Costs:
     """
     :param change: of an action that changes by its whole range in a step
-    :param distance: of a state at the edge of the recorded range in all of its coordinates, growing with the square of the
-        distance from the middle
+    :param distance: share of a step's reward that is lost at the edge of the recorded range in all coordinates, growing with
+        the square of the distance from the middle
     """
 
     change: float = 0.0
     distance: float = 0.0
 
-    def of_steps(self, applied: th.Tensor, span: th.Tensor, next_states: th.Tensor, bounds: Bounds) -> th.Tensor:
+    def of_steps(
+        self, rewards: th.Tensor, applied: th.Tensor, span: th.Tensor, next_states: th.Tensor, bounds: Bounds
+    ) -> th.Tensor:
         """
+        :param rewards: (H, m)
         :param applied: actions, (H, m, d_a)
         :param span: of their range, (d_a,)
         :param next_states: after each step, (H, m, d)
@@ -33,16 +36,31 @@ class Costs:
         """
         costs = self.change * _changes(applied, span).square().sum(dim=-1)
         if self.distance:
-            costs = costs + self.distance * _distances(next_states, bounds)[0].square().mean(dim=-1)
+            costs = costs + rewards * self.share_lost(next_states, bounds)
         return costs
 
+    def share_lost(self, next_states: th.Tensor, bounds: Bounds) -> th.Tensor:
+        """
+        :param next_states: after each step, (H, m, d)
+        :param bounds: of what was recorded
+        :return: of each step's reward, by distance, (H, m)
+        """
+        return self.distance * _distances(next_states, bounds)[0].square().mean(dim=-1)
+
     def slopes(
-        self, weight: th.Tensor, applied: th.Tensor, span: th.Tensor, next_states: th.Tensor, bounds: Bounds
+        self,
+        weight: th.Tensor,
+        rewards: th.Tensor,
+        applied: th.Tensor,
+        span: th.Tensor,
+        next_states: th.Tensor,
+        bounds: Bounds,
     ) -> tuple[th.Tensor, th.Tensor]:
         """
-        Of Σ weight · costs.
+        Of Σ weight · costs, the rewards where they are.
 
         :param weight: of each step, (H, m)
+        :param rewards: (H, m)
         :return: with respect to actions and next states, (H, m, …) each
         """
         of_change = 2.0 * self.change * weight[..., None] * _changes(applied, span) / span
@@ -52,7 +70,7 @@ class Costs:
         of_states = th.zeros_like(next_states)
         if self.distance:
             distances, half = _distances(next_states, bounds)
-            of_states = 2.0 * self.distance * weight[..., None] * distances / (half * len(half))
+            of_states = 2.0 * self.distance * (weight * rewards)[..., None] * distances / (half * len(half))
         return of_actions, of_states
 
 

@@ -140,7 +140,7 @@ def weigh(
     """
     n_steps, costs_by = len(path.applied), costs_by or Costs()
     rewards = _rewards(model, path)
-    costs = costs_by.of_steps(path.applied, _span(*model.action_range), path.states[1:], model.bounds)
+    costs = costs_by.of_steps(rewards, path.applied, _span(*model.action_range), path.states[1:], model.bounds)
     crossing = model.bounds.cross(path.states[1:].flatten(0, 1))
     going_on = crossing.goes_on.view(n_steps, -1)
     survival = th.cat([th.ones_like(going_on[:1]), going_on]).cumprod(dim=0)
@@ -280,9 +280,10 @@ def _direct_slopes(
     of_going = _of_going(trajectories, discounts, gamma * worst, gamma)
     of_next = of_next + (survival[:-1] * of_going)[..., None] * crossing.goes_on_slope.view(n_steps, m, -1)
     of_state, of_action, of_earlier, of_next_state = _reward_slopes(model, trajectories, slopes)
-    scaled = weight[..., None]
-    cost_of_action, cost_of_next = trajectories.costs_by.slopes(
-        weight, trajectories.applied, _span(*model.action_range), trajectories.states[1:], model.bounds
+    costs_by, next_states = trajectories.costs_by, trajectories.states[1:]
+    scaled = (weight * (1.0 - costs_by.share_lost(next_states, model.bounds)))[..., None]
+    cost_of_action, cost_of_next = costs_by.slopes(
+        weight, trajectories.rewards, trajectories.applied, _span(*model.action_range), next_states, model.bounds
     )
     return (
         scaled * of_state,

@@ -24,7 +24,7 @@ _HORIZONS, _MOST_STEPS = 3.0, 120
 # To the end means until the discount has left this little.
 _LEFT, _LONGEST = 0.01, 500
 # Cost of an action that changes by its whole range in a step, as a share of the largest reward, and of a state at the edge of
-# the recorded range in all coordinates, as a share of what every step earns.
+# the recorded range in all coordinates, as a share of what the step earns.
 _CHANGE_COST, _DISTANCE_COST = 0.1, 0.2
 # What a policy in training has to overcome: so much of a small action has an effect, from trajectory to trajectory, and so
 # large is a small one, as a share of half the range.
@@ -136,8 +136,8 @@ class ModelEstimator:
     @property
     def costs(self) -> Costs:
         """What steps cost a policy in training beside their reward."""
-        # Where a step earns nothing, or costs something, the reward itself says where to go.
-        return Costs(_CHANGE_COST * self.reward_size, _DISTANCE_COST * max(self.dynamics.reward_range[0], 0.0))
+        # Where steps cost something, the reward itself says where to go.
+        return Costs(_CHANGE_COST * self.reward_size, _DISTANCE_COST if self.dynamics.reward_range[0] >= 0.0 else 0.0)
 
     def n_steps(self, horizon: str | float) -> int:
         """
