@@ -28,7 +28,7 @@ _LEFT, _LONGEST = 0.01, 500
 _CHANGE_COST, _DISTANCE_COST = 0.1, 0.2
 # What a policy in training has to overcome: so much of a small action has an effect, from trajectory to trajectory, and so
 # large is a small one, as a share of half the range.
-_EFFECTS, _SMALL_ACTION = (0.5, 1.2), 0.2
+_EFFECTS, _SMALL_ACTION = (0.5, 1.2), 0.4
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200
 
