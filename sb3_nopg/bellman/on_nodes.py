@@ -90,30 +90,26 @@ class NodeEquation:
     def __init__(self, model: DynamicsModel, starts: th.Tensor, gamma: float):
         self.model, self.gamma, self.worst = model, gamma, model.worst_value(gamma)
         interpolation = model.nodes.interpolation
-        weights = interpolation.weights(starts, interpolation.walk(starts, interpolation.locate(starts)))
+        weights = interpolation.weights(starts, interpolation.locate(starts))
         spread = weights.values.reshape(-1) / len(starts)
         #: ε₀, (n,)
         self.initial_weights = starts.new_zeros(len(model.nodes)).index_add(0, weights.nodes.reshape(-1), spread)
         self.observations = model.coordinates.decode(model.nodes.states)
         # Where actions led last time is where to look first.
-        self._nearest: th.Tensor | None = None
 
     @property
     def n_nodes(self) -> int:
         return len(self.model.nodes)
 
-    def land(self, actions: th.Tensor, nearest: th.Tensor | None = None) -> Landing:
+    def land(self, actions: th.Tensor) -> Landing:
         """
         :param actions: one for each node, (n, d_a)
-        :param nearest: nodes close to where they lead, to begin the search from, (n,)
         """
         model, nodes = self.model, self.model.nodes
         applied = model.clip(actions)
         values = nodes.without_past.at_own_states(model.features(applied))
         next_states = model.bounds.hold(nodes.states + values[:, : model.coordinates.dim])
-        if nearest is None:
-            nearest = th.arange(len(nodes), device=actions.device)
-        weights = nodes.interpolation.weights(next_states, nodes.interpolation.walk(next_states, nearest, 8))
+        weights = nodes.interpolation.weights(next_states, nodes.interpolation.locate(next_states))
         reward = self._reward(applied, next_states, values)
         asked_for, kept = model.asked_for(applied), model.bounds.left_alone(next_states)
         return Landing(applied, asked_for, next_states, kept, reward, model.bounds.cross(next_states), weights)
@@ -140,10 +136,7 @@ class NodeEquation:
         if not bool(actions.isfinite().all()):
             raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
         warm_start, n_each = warm_start or WarmStart(), actions.shape[1]
-        if self._nearest is None or self._nearest.shape != actions.shape[:2]:
-            self._nearest = th.arange(self.n_nodes, device=actions.device)[:, None].expand(-1, n_each)
-        landings = [self.land(actions[:, i], self._nearest[:, i]) for i in range(n_each)]
-        self._nearest = th.stack([landing.weights.nodes[:, 0] for landing in landings], dim=1)
+        landings = [self.land(actions[:, i]) for i in range(n_each)]
         landing = landings[0] if n_each == 1 else _interleaved(landings)
         matrix = _Rows(landing, self.gamma, self.n_nodes, n_each)
         rhs = landing.reward.value + self.gamma * self.worst * landing.crossing.unknown

@@ -21,8 +21,8 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 # Neighbours of a node that values between nodes are made of, and the number of the one that its width is taken from.
 N_AROUND, _WIDTH_FROM = 20, 12
 _RIDGE, _LEAST = 0.01, 0.02
-#: So few nodes are all looked at for the nearest one: where they lie on a line, a search among neighbours ends at any gap.
-N_SEARCHED = 500
+# So many states are looked for on several cores.
+_MANY = 5000
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,14 @@ class Interpolation:
         :param states: anywhere, (m, d)
         :return: the nearest node of each, (m,)
         """
-        points, at = self.coordinates.embed(self.nodes, self.scale), self.coordinates.embed(states, self.scale)
-        return th.cat([th.cdist(chunk, points).argmin(dim=1) for chunk in at.split(1024)])
+        at = self.coordinates.embed(states.detach(), self.scale).cpu().numpy()
+        found = np.asarray(self.tree.query(at, workers=th.get_num_threads() if len(at) >= _MANY else 1)[1])
+        return th.from_numpy(found).to(self.nodes.device)
+
+    @cached_property
+    def tree(self) -> cKDTree:
+        """Of the nodes, to find the nearest one."""
+        return cKDTree(self.coordinates.embed(self.nodes, self.scale).cpu().numpy())
 
     @cached_property
     def offsets(self) -> th.Tensor:
@@ -112,25 +118,6 @@ class Interpolation:
     def _ways(self, states: th.Tensor, nearest: th.Tensor) -> th.Tensor:
         """δ, from the states to the nodes around the nearest one, over the scale, (m, k, d)."""
         return -(self.offsets[nearest] + (self.from_nearest(states, nearest) / self.scale)[:, None])
-
-    def walk(self, states: th.Tensor, near: th.Tensor, n_hops: int = 8) -> th.Tensor:
-        """
-        The nearest node of each state. Of many, it is found from one that was near: a search among neighbours of neighbours.
-
-        :param states: (m, d)
-        :param near: a node close to each, (m,)
-        :param n_hops: at most
-        :return: (m,)
-        """
-        if len(self.nodes) <= N_SEARCHED:
-            return self.locate(states)
-        for _ in range(n_hops):
-            closest = self._ways(states, near).square().sum(dim=-1).argmin(dim=1, keepdim=True)
-            found = self.around[near].gather(1, closest)[:, 0]
-            if bool((found == near).all()):
-                break
-            near = found
-        return near
 
     def weights(self, states: th.Tensor, nearest: th.Tensor) -> Weights:
         """

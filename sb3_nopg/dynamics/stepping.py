@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch as th
-from scipy.spatial import cKDTree
 
-from sb3_nopg.dynamics.interpolation import N_SEARCHED
 from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.model import DynamicsModel
 
@@ -61,7 +59,7 @@ class Stepper:
         """
         if earlier is None:
             earlier = self._model.past_at_rest(th.from_numpy(states)).numpy()
-        return Situation(states, earlier, np.stack([field.locate(states) for field in self._fields], axis=1))
+        return Situation(states, earlier, self._locate(states))
 
     def observe(self, states: np.ndarray) -> np.ndarray:
         """
@@ -101,8 +99,11 @@ class Stepper:
         moved = np.minimum(np.maximum(moved, self._edges[0]), self._edges[1])
         if earlier.shape[1]:
             earlier = np.concatenate([applied, moved - states, earlier], axis=1)[:, : earlier.shape[1]]
-        nearest = np.stack([field.walk(moved, nearest[:, number]) for number, field in enumerate(self._fields)], axis=1)
-        return Situation(moved, earlier, nearest), change[:, d:]
+        return Situation(moved, earlier, self._locate(moved)), change[:, d:]
+
+    def _locate(self, states: np.ndarray) -> np.ndarray:
+        """Node of each field of maps next to each state, (m, f)."""
+        return np.stack([field.locate(states) for field in self._fields], axis=1)
 
 
 class _FieldOfMaps:
@@ -110,18 +111,15 @@ class _FieldOfMaps:
 
     def __init__(self, field: MapField):
         between = field.between
-        self._between, self._single, self._coordinates = between, field.single, between.coordinates.to(th.device("cpu"))
+        self._single, self._n_plain = field.single, len(between.coordinates.plain)
         self._turns, self._is_round = _array(between.coordinates.turns), bool(between.coordinates.angles)
         self._nodes, self._scale = _array(between.nodes), _array(between.scale)
         if self._single:
             maps = field.maps
             self._map = tuple(_array(part[0]) for part in (maps.value, maps.state_slope, maps.action_slope))
             return
-        self._around, self._offsets = _array(between.around), _array(between.offsets)
+        self._offsets, self._tree = _array(field.offsets), between.tree
         self._squared_widths, self._tables = _array(field.squared_widths), _array(field.tables.flatten(2))
-        self._n_blended = self._tables.shape[1]
-        # A tree takes time to grow, and is needed at once only where nodes are few.
-        self._tree = cKDTree(self._embedded(self._nodes)) if len(self._nodes) <= N_SEARCHED else None
 
     def change(self, states: np.ndarray, inputs: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """The blended maps' values, (m, t)."""
@@ -137,32 +135,20 @@ class _FieldOfMaps:
         """The nearest node of each state, (m,)."""
         if self._single:
             return np.zeros(len(states), dtype=np.int64)
-        if self._tree is not None:
-            return np.asarray(self._tree.query(self._embedded(states))[1])
-        return self._between.locate(th.from_numpy(states).to(self._between.nodes.device)).cpu().numpy()
-
-    def walk(self, states: np.ndarray, near: np.ndarray, n_hops: int = 8) -> np.ndarray:
-        """The same, found from one that was near where there are many."""
-        if self._single or self._tree is not None:
-            return self.locate(states)
-        for _ in range(n_hops):
-            delta = self._offsets[near] + (self._difference(states, self._nodes[near]) / self._scale)[:, None]
-            closest = np.einsum("mkd,mkd->mk", delta, delta).argmin(axis=1)
-            found = self._around[near, closest]
-            if (found == near).all():
-                break
-            near = found
-        return near
+        # As Coordinates.embed has it, in a fraction of the time.
+        plain, angle = states[:, : self._n_plain], states[:, self._n_plain :]
+        parts = [plain / self._scale[: self._n_plain]]
+        if self._is_round:
+            radius = 1.0 / self._scale[self._n_plain :]
+            parts += [radius * np.cos(angle), radius * np.sin(angle)]
+        return np.asarray(self._tree.query(np.concatenate(parts, axis=1))[1])
 
     def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """φ, (m, k)."""
-        delta = self._offsets[nearest, : self._n_blended] + way[:, None]
+        delta = self._offsets[nearest] + way[:, None]
         exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / self._squared_widths[nearest]
         raw = np.exp(exponent - exponent.max(axis=1, keepdims=True))
         return raw / raw.sum(axis=1, keepdims=True)
-
-    def _embedded(self, states: np.ndarray) -> np.ndarray:
-        return self._coordinates.embed(th.from_numpy(states), th.from_numpy(self._scale)).numpy()
 
     def _difference(self, to: np.ndarray, from_: np.ndarray) -> np.ndarray:
         way = to - from_
