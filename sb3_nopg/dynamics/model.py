@@ -36,6 +36,8 @@ _LEAST_ROWS = 2
 # One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of it.
 # One that leaves nothing unexplained is believed everywhere.
 _AFFINE_REACH = 0.3
+# Residual noise is cut at so many standard deviations, as the median has them: of a Gaussian, over the median deviation.
+_MOST_NOISE, _GAUSSIAN = 5.0, 1.4826
 # First steps of episodes that are looked at.
 _MOST_FIRST = 500
 # Fewer have nothing between them.
@@ -274,7 +276,10 @@ class DynamicsModel:
 def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
     """What predictions miss where they have not seen the episode, (q, d)."""
     left_out = LeftOut.of(labels, len(samples), seed=1)
-    return errors_of_kernels(samples, left_out, choices.kernels)
+    errors = errors_of_kernels(samples, left_out, choices.kernels)
+    # One bump against a wall must not be felt everywhere: a policy would wait to be thrown to its goal.
+    most = _MOST_NOISE * _GAUSSIAN * errors.abs().median(dim=0).values
+    return th.minimum(th.maximum(errors, -most), most)
 
 
 def _regressions(data: Prepared, inputs: Inputs, choices: Choices, *, with_reward: bool) -> list[Regressions]:
