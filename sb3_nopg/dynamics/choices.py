@@ -243,14 +243,16 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
 
 
 def _quadratic_unexplained(samples: Samples, left_out: LeftOut, n_actions: int) -> float:
-    errors = samples.targets.new_zeros(len(left_out.judged), 1)
+    """Cut to the range of the rewards that were seen, or as it is: one that is exact goes on beyond them."""
+    errors = samples.targets.new_zeros(2, len(left_out.judged), 1)
     fold = left_out.fold[left_out.judged]
     for number in fold.unique():
         rows = left_out.judged[fold == number]
-        model = QuadraticReward.fit(samples.rows(left_out.fold != number), n_actions)
         states, actions = samples.states[rows], samples.inputs[rows, :n_actions]
-        errors[fold == number, 0] = samples.targets[rows, 0] - model(states, actions, states)
-    return float(unexplained(errors, samples.targets))
+        for exact in (0, 1):
+            model = QuadraticReward.fit(samples.rows(left_out.fold != number), n_actions, exact=bool(exact))
+            errors[exact, fold == number, 0] = samples.targets[rows, 0] - model(states, actions, states)
+    return float(unexplained(errors, samples.targets).min())
 
 
 def _n_coefficients(data: Prepared, n_earlier: int) -> int:
