@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from sb3_nopg.bandwidth import Bandwidths, select_bandwidths
 from sb3_nopg.bellman.on_samples import WarmStart
-from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces
+from sb3_nopg.buffer import FixedReplayBuffer, check_fits_spaces, spaces_of
 from sb3_nopg.checkpoint import ResumableAlgorithm
 from sb3_nopg.checks import check_states
 from sb3_nopg.dataset import TransitionDataset
@@ -178,8 +178,9 @@ class LearnsFromData(ResumableAlgorithm):
         return self.estimator.dynamics
 
     def _estimator_on(self, dataset: TransitionDataset, like: DynamicsModel | None = None) -> ModelEstimator:
-        invented = like is None and isinstance(self.env, OfflineVecEnv)
-        if dataset.action_space is None and not invented:
+        # Where the space is what the data show, nobody has said that there is no more.
+        seen_only = like is None and spaces_of(dataset)[1] == self.action_space
+        if dataset.action_space is None and not seen_only:
             # Other data than the model's own may hold actions that its policy cannot take.
             low = np.minimum(self.action_space.low, dataset.actions.min(axis=0))
             high = np.maximum(self.action_space.high, dataset.actions.max(axis=0))

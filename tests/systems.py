@@ -54,6 +54,22 @@ def two_forces(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     return 0.9 * states + 0.2 * push + 0.05 * np.sin(2.0 * states[:, ::-1])
 
 
+def bends_along_the_first(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Three coordinates, and a system that bends with one of them."""
+    first, second, third = states.T
+    return np.column_stack(
+        [
+            0.9 * first + 0.1 * second,
+            second + 0.2 * np.sin(3.0 * first) - 0.1 * second + 0.1 * actions[:, 0],
+            0.9 * third + 0.1 * first,
+        ]
+    )
+
+
+def bent_reward(states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
+    return np.sin(3.0 * states[:, 2]) - 0.1 * actions[:, 0] ** 2
+
+
 def plain(states: np.ndarray) -> np.ndarray:
     return states
 

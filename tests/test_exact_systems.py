@@ -9,6 +9,8 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg import DynamicsModel
+from sb3_nopg.dynamics.bounds import EVERYWHERE
+from sb3_nopg.dynamics.costs import Costs
 from systems import A, B, linear, linear_reward, on_circle, pendulum, pendulum_reward, record
 
 
@@ -24,8 +26,8 @@ def exact(data):
 
 def test_it_is_known_everywhere(exact):
     assert exact.choices.exact
-    assert math.isinf(exact.bounds.reach)
-    far = th.tensor([[1e3, -1e3]], dtype=th.float64)
+    assert exact.bounds.reach == EVERYWHERE
+    far = th.tensor([[50.0, -50.0]], dtype=th.float64)
     crossing = exact.bounds.cross(far)
     assert float(crossing.goes_on) == 1.0
     assert float(crossing.unknown) == 0.0
@@ -33,6 +35,8 @@ def test_it_is_known_everywhere(exact):
     assert not any(bool(found) for found in exact.bounds.fate(far))
     th.testing.assert_close(exact.bounds.hold(far), far)
     assert bool(exact.bounds.left_alone(far).all())
+    # Who runs away is lost in the end.
+    assert bool(exact.bounds.fate(1e6 * far)[1].all())
 
 
 def test_it_predicts_far_beyond_the_data(exact):
@@ -51,7 +55,7 @@ def test_actions_are_cut_off_where_their_range_is_known(data):
 
 def test_a_half_of_it_is_as_sure(exact, data):
     half = DynamicsModel.fit(replace(data, action_space=None), like=exact)
-    assert math.isinf(half.bounds.reach)
+    assert half.bounds.reach == EVERYWHERE
     assert not math.isfinite(float(half.applied_range[1]))
 
 
@@ -63,11 +67,29 @@ def test_a_system_that_bends_is_not_believed_beyond_its_data():
     assert float(model.bounds.cross(th.full((1, 2), 1e3, dtype=th.float64)).goes_on) < 1e-6
 
 
+def test_a_pendulum_that_hardly_moves_is_not_taken_for_a_linear_system():
+    def gently(states, actions):
+        return pendulum(states, 0.02 * actions)
+
+    data = record(gently, pendulum_reward, start=(0.1, 0.1), length=8)
+    assert np.abs(data.observations[:, 0]).max() < 0.4
+    assert not DynamicsModel.fit(data, n_nodes=100).choices.exact
+
+
+def test_nobody_is_paid_for_running_away(exact):
+    """Far away a reward that was positive becomes negative: the share that is lost must not turn its sign."""
+    rewards, applied = th.tensor([[5.0], [-100.0]], dtype=th.float64), th.zeros(2, 1, 1, dtype=th.float64)
+    states = th.tensor([[[1.0, 1.0]], [[1e4, 1e4]]], dtype=th.float64)
+    costs = Costs(distance=0.2).of_steps(rewards, applied, th.ones(1, dtype=th.float64), states, exact.bounds)
+    assert 0.0 < float(costs[0]) <= 5.0
+    assert float(costs[1]) == 0.0
+
+
 def test_noise_has_no_bumps(data):
     """One row in a hundred is thrown away by 1: that is no noise to expect at every step."""
     rng = np.random.default_rng(0)
     after = data.next_observations + 1e-3 * rng.standard_normal(data.next_observations.shape)
     after[::100] += 1.0
     model = DynamicsModel.fit(replace(data, next_observations=after), n_earlier_steps=0, bandwidth=math.inf)
-    assert 5e-4 < float(model.noise.abs().mean())
+    assert float(model.noise.abs().mean()) > 5e-4
     assert float(model.noise.abs().max()) < 0.2

@@ -10,19 +10,16 @@ from sb3_nopg import DynamicsModel
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineRegression, Form, LocalAffineRegression, Samples
 from sb3_nopg.training.estimator import ModelEstimator
-from systems import cart, linear, linear_reward, predicted_changes, record, recorded_changes, relative_error
-
-
-def bends_along_the_first(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Three coordinates, and a system that bends with one of them."""
-    first, second, third = states.T
-    return np.column_stack(
-        [
-            0.9 * first + 0.1 * second,
-            second + 0.2 * np.sin(3.0 * first) - 0.1 * second + 0.1 * actions[:, 0],
-            0.9 * third + 0.1 * first,
-        ]
-    )
+from systems import (
+    bends_along_the_first,
+    cart,
+    linear,
+    linear_reward,
+    predicted_changes,
+    record,
+    recorded_changes,
+    relative_error,
+)
 
 
 @pytest.fixture(scope="module")

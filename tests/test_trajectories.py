@@ -16,7 +16,19 @@ from sb3_nopg.errors import SolverError
 from sb3_nopg.policies import DeterministicLinearPolicy, DeterministicMlpPolicy, GaussianLinearPolicy, GaussianMlpPolicy
 from sb3_nopg.step_function import step_function
 from sb3_nopg.training.objective import Bundle, Friction, trajectory_gradient
-from systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, truth, two_forces
+from systems import (
+    bends_along_the_first,
+    bent_reward,
+    cart,
+    linear,
+    linear_reward,
+    on_circle,
+    pendulum,
+    pendulum_reward,
+    record,
+    truth,
+    two_forces,
+)
 
 BOTH_COSTS = Costs(change=0.3, distance=0.2)
 GAMMA, N_STEPS, N_NODES = 0.97, 12, 80
@@ -45,6 +57,9 @@ def model_of(name: str) -> DynamicsModel:
     if name == "earlier action, angle":
         data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle, delay=1)
         return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7, n_earlier_steps=1)
+    if name == "maps of several kinds":
+        data = record(bends_along_the_first, bent_reward, n_episodes=30, start=(1.0, 1.0, 1.0))
+        return DynamicsModel.fit(data, n_nodes=4 * N_NODES, n_earlier_steps=0)
     if name == "limits":
         return DynamicsModel.fit(data, n_nodes=N_NODES, limits={0: (-0.6, 0.6), 1: (None, 0.9)})
     assert name == "given reward"
@@ -59,6 +74,7 @@ TRACEABLE = [
     "one earlier action, one map",
     "two earlier actions of two",
     "earlier action, angle",
+    "maps of several kinds",
     "limits",
 ]
 
@@ -73,6 +89,9 @@ def test_the_models_are_what_their_names_say():
     assert model_of("two earlier actions of two").nodes.fields[0].maps.action_slope.shape[2] >= 10
     assert model_of("earlier action, angle").choices.n_earlier_steps == 1
     assert model_of("earlier action, angle").coordinates.round.any()
+    several = model_of("maps of several kinds").nodes
+    assert len(several.fields) > 1
+    assert several.order.tolist() != sorted(several.order.tolist())
     assert len(model_of("limits").bounds.limit_columns) == 2
 
 
@@ -277,7 +296,8 @@ def test_the_return_is_what_its_parts_say():
         for t in range(N_STEPS):
             change = 0.0 if t == 0 else float(found.applied[t, i, 0] - found.applied[t - 1, i, 0]) / 2.0
             away = 2.0 * (found.states[t + 1, i] - middle) / (model.bounds.high - model.bounds.low)
-            earned = float(found.rewards[t, i]) * (1.0 - 0.2 * float(away.square().mean())) - 0.3 * change**2
+            earned = float(found.rewards[t, i])
+            earned -= max(earned, 0.0) * min(0.2 * float(away.square().mean()), 1.0) + 0.3 * change**2
             total += GAMMA**t * going * (earned + GAMMA * float(unknown[t, i]) * model.worst_value(GAMMA))
             going *= float(goes_on[t, i])
         at_the_end = float(found.end_value.weights.mean(bundle.node_values)[i])

@@ -95,7 +95,8 @@ class NodeEquation:
         #: ε₀, (n,)
         self.initial_weights = starts.new_zeros(len(model.nodes)).index_add(0, weights.nodes.reshape(-1), spread)
         self.observations = model.coordinates.decode(model.nodes.states)
-        # Where actions led last time is where to look first.
+        # Beyond the nodes there are no values, however far the system itself is known.
+        self.bounds = replace(model.bounds, reach=0.0)
 
     @property
     def n_nodes(self) -> int:
@@ -108,11 +109,11 @@ class NodeEquation:
         model, nodes = self.model, self.model.nodes
         applied = model.clip(actions)
         values = nodes.without_past.at_own_states(model.features(applied))
-        next_states = model.bounds.hold(nodes.states + values[:, : model.coordinates.dim])
+        next_states = self.bounds.hold(nodes.states + values[:, : model.coordinates.dim])
         weights = nodes.interpolation.weights(next_states, nodes.interpolation.locate(next_states))
         reward = self._reward(applied, next_states, values)
-        asked_for, kept = model.asked_for(applied), model.bounds.left_alone(next_states)
-        return Landing(applied, asked_for, next_states, kept, reward, model.bounds.cross(next_states), weights)
+        asked_for, kept = model.asked_for(applied), self.bounds.left_alone(next_states)
+        return Landing(applied, asked_for, next_states, kept, reward, self.bounds.cross(next_states), weights)
 
     def _reward(self, applied: th.Tensor, next_states: th.Tensor, values: th.Tensor) -> StepReward:
         model = self.model

@@ -23,6 +23,8 @@ _SOFTNESS, _MARGIN = 0.01, 3.0
 # Beyond the edge by so many widths a state is as lost as it can be, and stays there.
 _PADDING = 10.0
 
+#: reach of a system that is known everywhere: who has gone so far is lost all the same
+EVERYWHERE = 100.0
 #: smallest and largest value of a column within a limit, None for no end on that side
 Limit = tuple[float | None, float | None]
 
@@ -57,7 +59,7 @@ class Bounds:
     :param limit_width: softness of each, (c,)
     :param unexplained_ends: share of the terminal states that lie among the others
     :param reach: share of the recorded range by which trajectories may leave it before they count as lost, where they are
-        looked at; a policy that learns is to stay inside, unless it is infinite: then what is known ends nowhere
+        looked at; a policy that learns is to stay inside, unless it is :data:`EVERYWHERE`
     """
 
     coordinates: Coordinates
@@ -111,12 +113,12 @@ class Bounds:
 
     def _beyond(self) -> tuple[th.Tensor, th.Tensor]:
         """How far beyond the recorded range a model is believed below and above, (d,) each."""
-        more = self.reach * (self.high - self.low).clamp_min(1e-9)
+        more = self.reach * (self.high - self.low)
         return more.masked_fill(self.ends_low, 0.0), more.masked_fill(self.ends_high, 0.0)
 
     def _free(self) -> tuple[th.Tensor, th.Tensor]:
         """Coordinates that can go below and above all that was recorded without being lost, (d,) each."""
-        everywhere, turns = math.isinf(self.reach), self.coordinates.round
+        everywhere, turns = self.reach >= EVERYWHERE, self.coordinates.round
         return turns | (~self.ends_low & everywhere), turns | (~self.ends_high & everywhere)
 
     @property

@@ -35,7 +35,7 @@ _QUADRATIC_ENOUGH = 0.1
 # What is explained to this share is not worth a closer look.
 _EXPLAINED = 1e-3
 # One affine model that leaves no more than this share is no approximation: the system is affine, and stays so.
-_EXACT = 1e-5
+_EXACT = 1e-9
 # Share of a coordinate's change that no kernel of its own is worth.
 _NOT_WORTH_A_KERNEL = 1e-6
 
@@ -77,7 +77,8 @@ class Choices:
     @property
     def exact(self) -> bool:
         """Whether the system is affine and its reward quadratic, as far as left-out episodes can tell, hence beyond them."""
-        return self.is_affine and max(self.unexplained, self.reward.unexplained) < _EXACT
+        known = self.is_affine and self.reward.kernel is None
+        return known and max(self.unexplained, self.reward.unexplained) < _EXACT
 
 
 def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
@@ -136,7 +137,8 @@ def _choose_kernels(
             _NOT_WORTH_A_KERNEL,
         )
         which = widest_good(of_target, widths, _NOT_WORTH_A_KERNEL)
-        kernels.append(Kernel(widths[which], Form(everywhere, ridge)))
+        form = Form(ridge=ridge) if math.isinf(widths[which]) else Form(everywhere, ridge)
+        kernels.append(Kernel(widths[which], form))
         left.append(float(of_target[which]))
     return tuple(kernels), float(np.mean(left))
 

@@ -36,16 +36,16 @@ class Costs:
         """
         costs = self.change * _changes(applied, span).square().sum(dim=-1)
         if self.distance:
-            costs = costs + rewards * self.share_lost(next_states, bounds)
+            costs = costs + rewards.clamp_min(0.0) * self.share_lost(next_states, bounds)
         return costs
 
     def share_lost(self, next_states: th.Tensor, bounds: Bounds) -> th.Tensor:
         """
         :param next_states: after each step, (H, m, d)
         :param bounds: of what was recorded
-        :return: of each step's reward, by distance, (H, m)
+        :return: of a step's reward that is one, by distance, (H, m)
         """
-        return self.distance * _distances(next_states, bounds)[0].square().mean(dim=-1)
+        return (self.distance * _distances(next_states, bounds)[0].square().mean(dim=-1)).clamp_max(1.0)
 
     def slopes(
         self,
@@ -70,7 +70,9 @@ class Costs:
         of_states = th.zeros_like(next_states)
         if self.distance:
             distances, half = _distances(next_states, bounds)
-            of_states = 2.0 * self.distance * (weight * rewards)[..., None] * distances / (half * len(half))
+            # Who has lost all has nothing more to lose.
+            weight = weight * rewards.clamp_min(0.0) * (self.share_lost(next_states, bounds) < 1.0)
+            of_states = 2.0 * self.distance * weight[..., None] * distances / (half * len(half))
         return of_actions, of_states
 
 

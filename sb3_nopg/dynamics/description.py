@@ -39,7 +39,8 @@ def _coordinates(model: "DynamicsModel", names: Sequence[str] | None) -> list[st
 def _bandwidths(model: "DynamicsModel", names: Sequence[str] | None) -> str:
     every, kernels = model.coordinates.names(names), model.choices.kernels
     if model.choices.is_affine:
-        return "∞: one affine model of all states"
+        known = ", believed beyond the recorded range" if model.choices.exact else ""
+        return f"∞: one affine model of all states{known}"
     found = []
     for kernel, targets in targets_of_each(kernels).items():
         of = "" if len(targets) == len(kernels) else f" for {' and '.join(every[number] for number in targets)}"

@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from sb3_nopg.dynamics.coordinates import Coordinates
 
 # Neighbours of a node that values between nodes are made of, and the number of the one that its width is taken from.
-N_AROUND, _WIDTH_FROM = 20, 12
+_N_AROUND, _WIDTH_FROM = 20, 12
 _RIDGE, _LEAST = 0.01, 0.02
 # So many states are looked for on several cores.
 _MANY = 5000
@@ -75,7 +75,7 @@ class Interpolation:
         :param scale: (d,)
         """
         points = coordinates.embed(nodes, scale).numpy()
-        k = min(N_AROUND, len(nodes))
+        k = min(_N_AROUND, len(nodes))
         distances, around = map(np.asarray, cKDTree(points).query(points, k=[*range(1, k + 1)]))
         # A node of its own is its first neighbour, also where another lies at the same place.
         width = th.from_numpy(distances[:, min(_WIDTH_FROM, k - 1)]) / 2.0
@@ -92,7 +92,8 @@ class Interpolation:
         :param states: anywhere, (m, d)
         :return: the nearest node of each, (m,)
         """
-        at = self.coordinates.embed(states.detach(), self.scale).cpu().numpy()
+        # What is no number is near to any node, and stays none.
+        at = np.nan_to_num(self.coordinates.embed(states.detach(), self.scale).cpu().numpy())
         found = np.asarray(self.tree.query(at, workers=th.get_num_threads() if len(at) >= _MANY else 1)[1])
         return th.from_numpy(found).to(self.nodes.device)
 

@@ -11,7 +11,7 @@ import torch as th
 
 from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
-from sb3_nopg.dynamics.bounds import Bounds, Limit
+from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
 from sb3_nopg.dynamics.choices import Choices, choose
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
@@ -36,8 +36,9 @@ _LEAST_ROWS = 2
 # One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of it.
 # One that leaves nothing unexplained is believed everywhere.
 _AFFINE_REACH = 0.3
-# Residual noise is cut at so many standard deviations, as the median has them: of a Gaussian, over the median deviation.
-_MOST_NOISE, _GAUSSIAN = 5.0, 1.4826
+# Residual noise is cut at so many standard deviations, as the median has them (a Gaussian's over its median deviation), and
+# not within what this share of all errors reaches.
+_MOST_NOISE, _FROM_MEDIAN, _USUAL = 5.0, 1.4826, 0.95
 # First steps of episodes that are looked at.
 _MOST_FIRST = 500
 # Fewer have nothing between them.
@@ -124,7 +125,7 @@ class DynamicsModel:
         else:
             bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
             if choices.is_affine and not bool(coordinates.bent.any()):
-                bounds = replace(bounds, reach=math.inf if choices.exact else _AFFINE_REACH)
+                bounds = replace(bounds, reach=EVERYWHERE if choices.exact else _AFFINE_REACH)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
                 "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "
@@ -191,7 +192,7 @@ class DynamicsModel:
 
     @property
     def reward_is_bounded(self) -> bool:
-        """Whether predicted rewards stay within the range of the data's; a user's formula need not."""
+        """Whether predicted rewards stay within the range of the data's; a user's formula need not, nor one that is exact."""
         return not (self.choices.exact or isinstance(self.reward, GivenReward))
 
     @property
@@ -247,7 +248,7 @@ class DynamicsModel:
         One step ahead, the mean.
 
         :param observations: (m, d_s)
-        :param actions: (m, d_a); what lies outside of their range counts as its end
+        :param actions: (m, d_a); what lies outside of :attr:`applied_range` counts as its end
         :param earlier: actions of the steps before and what these changed, in the model's coordinates, the last step first,
             (m, n_earlier_steps · (d_a + d)) or more; None for a system that nobody has acted on
         :return: next observations, (m, d_s), and rewards, (m,)
@@ -278,7 +279,8 @@ def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.
     left_out = LeftOut.of(labels, len(samples), seed=1)
     errors = errors_of_kernels(samples, left_out, choices.kernels)
     # One bump against a wall must not be felt everywhere: a policy would wait to be thrown to its goal.
-    most = _MOST_NOISE * _GAUSSIAN * errors.abs().median(dim=0).values
+    size = errors.abs()
+    most = th.maximum(_MOST_NOISE * _FROM_MEDIAN * size.median(dim=0).values, size.quantile(_USUAL, dim=0))
     return th.minimum(th.maximum(errors, -most), most)
 
 
@@ -356,7 +358,10 @@ def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:
 
 def _are_limited(dataset: TransitionDataset, bounds: Bounds, like: DynamicsModel | None) -> bool:
     """Whether actions beyond those that were seen are cut off."""
-    return like._actions_are_limited if like is not None else dataset.action_space is not None or not math.isinf(bounds.reach)
+    if like is not None:
+        return like._actions_are_limited
+    space = dataset.action_space
+    return bounds.reach < EVERYWHERE or (space is not None and bool(np.isfinite([space.low, space.high]).all()))
 
 
 def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]) -> None:

@@ -117,8 +117,8 @@ class Kernel:
     :param form: which coordinates it looks at, and the ridge
     """
 
-    bandwidth: float = math.inf
-    form: Form = Form()
+    bandwidth: float
+    form: Form
 
     @property
     def is_affine(self) -> bool:

@@ -141,7 +141,7 @@ class _FieldOfMaps:
         if self._is_round:
             radius = 1.0 / self._scale[self._n_plain :]
             parts += [radius * np.cos(angle), radius * np.sin(angle)]
-        return np.asarray(self._tree.query(np.concatenate(parts, axis=1))[1])
+        return np.asarray(self._tree.query(np.nan_to_num(np.concatenate(parts, axis=1)))[1])
 
     def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """φ, (m, k)."""

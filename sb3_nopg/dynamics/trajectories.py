@@ -281,7 +281,8 @@ def _direct_slopes(
     of_next = of_next + (survival[:-1] * of_going)[..., None] * crossing.goes_on_slope.view(n_steps, m, -1)
     of_state, of_action, of_earlier, of_next_state = _reward_slopes(model, trajectories, slopes)
     costs_by, next_states = trajectories.costs_by, trajectories.states[1:]
-    scaled = (weight * (1.0 - costs_by.share_lost(next_states, model.bounds)))[..., None]
+    lost = costs_by.share_lost(next_states, model.bounds) * (trajectories.rewards > 0.0)
+    scaled = (weight * (1.0 - lost))[..., None]
     cost_of_action, cost_of_next = costs_by.slopes(
         weight, trajectories.rewards, trajectories.applied, _span(*model.action_range), next_states, model.bounds
     )

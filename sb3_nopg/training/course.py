@@ -336,7 +336,7 @@ class Course:
         generator = th.Generator().manual_seed(self.settings.seed)
         chosen = th.randint(len(estimator.states), (_N_TAUGHT,), generator=generator).to(estimator.states.device)
         states = th.cat([estimator.states[chosen], estimator.starts[:_N_TAUGHT]])
-        targets = dynamics.clip(th.from_numpy(controller(states.cpu().numpy())).to(states))
+        targets = th.from_numpy(controller(states.cpu().numpy())).to(states).clamp(*dynamics.action_range)
         imitate(self.policy, dynamics.coordinates.decode(states), targets)
 
     def _end_stage(self) -> None:
