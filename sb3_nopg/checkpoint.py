@@ -31,7 +31,7 @@ from sb3_nopg.processes import Processes
 from sb3_nopg.training.course import Course
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 7
+_FORMAT = 8
 
 SelfResumable = TypeVar("SelfResumable", bound="ResumableAlgorithm")
 
