@@ -88,7 +88,13 @@ def test_a_quadratic_reward_is_found_to_be_one():
     states, actions, after = points()
     expected = linear_reward(states.numpy(), actions.numpy(), after.numpy())
     low, high = model.reward_range
-    np.testing.assert_allclose(model.reward(states, actions, after).numpy(), np.clip(expected, low, high), atol=1e-5)
+    # Some lie beyond the recorded ones, which an exact model goes on to.
+    assert not bool(((expected >= low) & (expected <= high)).all())
+    np.testing.assert_allclose(model.reward(states, actions, after).numpy(), expected, atol=1e-5)
+    disturbed = DynamicsModel.fit(record(linear, linear_reward, noise=0.01), n_nodes=60)
+    low, high = disturbed.reward_range
+    found = disturbed.reward(states, actions, after).numpy()
+    np.testing.assert_allclose(found, np.clip(expected, low, high), atol=1e-5)
 
 
 def test_slopes_of_a_quadratic_reward():
