@@ -13,24 +13,18 @@ from sb3_nopg.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
 from sb3_nopg.dynamics.choices import Choices, choose
+from sb3_nopg.dynamics.compiling import compile_nodes, usual_number_of_nodes
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
 from sb3_nopg.dynamics.description import described
-from sb3_nopg.dynamics.interpolation import Interpolation
-from sb3_nopg.dynamics.map_field import MapField
-from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes, thinned
+from sb3_nopg.dynamics.nodes import NodeMaps
 from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
-from sb3_nopg.dynamics.regression import Regressions, Samples, joined
+from sb3_nopg.dynamics.regression import Regressions, Samples
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, recorded_rewards
 from sb3_nopg.errors import InputError
 
 _logger = logging.getLogger(__name__)
-#: nodes by number of coordinates
-N_NODES = {1: 400, 2: 2500, 3: 5000}
-N_NODES_OTHERWISE = 12_000
-#: where an angle goes far
-N_NODES_AROUND = 20_000
 # Transitions per coefficient of one affine model, at least.
 _LEAST_ROWS = 2
 # One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of it.
@@ -143,8 +137,8 @@ class DynamicsModel:
         action_range = _action_range(dataset)
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
-        n_nodes = _usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
-        nodes = _compile(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
+        n_nodes = usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
+        nodes = compile_nodes(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
         samples = regressions[0].samples
         usual_past = UsualPast(
             samples,
@@ -291,59 +285,6 @@ def _regressions(data: Prepared, inputs: Inputs, choices: Choices, *, with_rewar
         assert choices.reward.kernel is not None
         found.append(Regressions(data.reward_samples(inputs), [choices.reward.kernel]))
     return found
-
-
-def _compile(
-    data: Prepared,
-    first: th.Tensor,
-    regressions: list[Regressions],
-    without_past: list[Regressions],
-    bounds: Bounds,
-    features: ActionFeatures,
-    action_range: tuple[th.Tensor, th.Tensor],
-    n_nodes: int,
-    generator: th.Generator,
-) -> NodeMaps:
-    coordinates, scale = data.coordinates, regressions[0].scale
-    some = data.states[th.randperm(len(data.states), generator=generator)[:1000]]
-    roughly = Interpolation.between(coordinates, some, scale)
-    n_targets = sum(len(regression.kernels) for regression in without_past)
-    rough = MapField(tuple(range(n_targets)), roughly, joined([regression.maps_at(some) for regression in without_past]))
-
-    def reach(states: th.Tensor, actions: th.Tensor) -> th.Tensor:
-        change = rough.evaluate(states, features(actions), roughly.locate(states))
-        return bounds.hold(states + change[:, : coordinates.dim])
-
-    # However far the model is believed, nodes are of use where states are met.
-    recorded = replace(bounds, reach=0.0)
-    nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, recorded, action_range, generator)
-    fields = []
-    for looked_at, targets in _targets_by_coordinates(regressions).items():
-        map_scale = scale.masked_fill(~th.tensor(looked_at), math.inf)
-        n_maps = min(n_nodes, N_NODES.get(sum(looked_at), n_nodes)) if any(looked_at) else 1
-        at = nodes if all(looked_at) else thinned(nodes, coordinates, map_scale, n_maps)
-        maps = joined([regressions[which].maps_at(at, numbers) for which, numbers in targets.items()])
-        numbers = tuple(number + which * coordinates.dim for which, numbers in targets.items() for number in numbers)
-        fields.append(MapField(numbers, Interpolation.between(coordinates, at, map_scale), maps))
-    alone = joined([regression.maps_at(nodes) for regression in without_past])
-    return NodeMaps(Interpolation.between(coordinates, nodes, scale), tuple(fields), alone)
-
-
-def _targets_by_coordinates(regressions: list[Regressions]) -> dict[tuple[bool, ...], dict[int, list[int]]]:
-    """Which coordinates maps depend on, and for each regression the targets whose maps do."""
-    found: dict[tuple[bool, ...], dict[int, list[int]]] = {}
-    bent = regressions[0].samples.coordinates.bent.tolist()
-    for which, regression in enumerate(regressions):
-        for number, kernel in enumerate(regression.kernels):
-            local = [not kernel.is_affine and place not in kernel.form.everywhere for place in range(len(bent))]
-            looked_at = tuple(bend or bends for bend, bends in zip(bent, local, strict=True))
-            found.setdefault(looked_at, {}).setdefault(which, []).append(number)
-    return found
-
-
-def _usual_number_of_nodes(coordinates: Coordinates) -> int:
-    otherwise = N_NODES_AROUND if bool(coordinates.bent.any()) else N_NODES_OTHERWISE
-    return N_NODES.get(coordinates.dim, otherwise)
 
 
 def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:
