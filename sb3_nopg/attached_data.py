@@ -179,7 +179,7 @@ class LearnsFromData(ResumableAlgorithm):
 
     def _estimator_on(self, dataset: TransitionDataset, like: DynamicsModel | None = None) -> ModelEstimator:
         # Where the space is what the data show, nobody has said that there is no more.
-        seen_only = like is None and spaces_of(dataset)[1] == self.action_space
+        seen_only = like is None and bool(np.ptp(dataset.actions, axis=0).all()) and spaces_of(dataset)[1] == self.action_space
         if dataset.action_space is None and not seen_only:
             # Other data than the model's own may hold actions that its policy cannot take.
             low = np.minimum(self.action_space.low, dataset.actions.min(axis=0))

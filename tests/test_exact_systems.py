@@ -8,9 +8,10 @@ import pytest
 import torch as th
 from gymnasium import spaces
 
-from sb3_nopg import DynamicsModel
+from sb3_nopg import NOPG, DynamicsModel
 from sb3_nopg.dynamics.bounds import EVERYWHERE
 from sb3_nopg.dynamics.costs import Costs
+from sb3_nopg.offline_env import OfflineEnv
 from systems import A, B, linear, linear_reward, on_circle, pendulum, pendulum_reward, record
 
 
@@ -93,3 +94,11 @@ def test_noise_has_no_bumps(data):
     model = DynamicsModel.fit(replace(data, next_observations=after), n_earlier_steps=0, bandwidth=math.inf)
     assert float(model.noise.abs().mean()) > 5e-4
     assert float(model.noise.abs().max()) < 0.2
+
+
+def test_an_action_that_never_changes_goes_with_an_environment_s_space(data):
+    still = replace(data, actions=np.full_like(data.actions, 0.5), action_space=None)
+    observed, pushed = spaces.Box(-9.0, 9.0, (2,), np.float32), spaces.Box(-1.0, 1.0, (1,), np.float32)
+    env = OfflineEnv(observed, pushed, data.observations[0])
+    model = NOPG("MlpPolicy", env, dataset=still, initial_states=data.observations[:2], device="cpu")
+    np.testing.assert_allclose(model.dynamics.action_range[1].numpy(), 1.0)

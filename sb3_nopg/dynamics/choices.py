@@ -120,6 +120,7 @@ def _choose_kernels(
     """
     mean = errors.mean(dim=1)
     which = widest_good(mean, widths)
+    # One affine model goes on beyond the data: where it does nearly as well for all together, none is local by itself.
     if math.isinf(widths[which]):
         return (Kernel(math.inf, Form(ridge=ridge)),) * errors.shape[1], float(mean[which])
 
@@ -127,20 +128,20 @@ def _choose_kernels(
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
         return _unexplained(data, inputs, widths, form=Form(everywhere, ridge))
 
-    kernels, left = [], []
-    for target in range(errors.shape[1]):
-        everywhere, of_target = _choose_everywhere(
+    def choose_for(target: int) -> tuple[Kernel, float]:
+        everywhere, left = _choose_everywhere(
             data.coordinates,
             widths,
             errors[:, target],
-            lambda without, target=target: errors_without(tuple(sorted(without)))[:, target],  # type: ignore[misc]
+            lambda without: errors_without(without)[:, target],
             _NOT_WORTH_A_KERNEL,
         )
-        which = widest_good(of_target, widths, _NOT_WORTH_A_KERNEL)
+        which = widest_good(left, widths, _NOT_WORTH_A_KERNEL)
         form = Form(ridge=ridge) if math.isinf(widths[which]) else Form(everywhere, ridge)
-        kernels.append(Kernel(widths[which], form))
-        left.append(float(of_target[which]))
-    return tuple(kernels), float(np.mean(left))
+        return Kernel(widths[which], form), float(left[which])
+
+    kernels, left = zip(*(choose_for(target) for target in range(errors.shape[1])), strict=True)
+    return kernels, float(np.mean(left))
 
 
 def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> int:
@@ -200,7 +201,7 @@ def _choose_everywhere(
     chosen: tuple[int, ...] = ()
     # One that looks at nothing is one affine model, which is among the widths.
     while len(chosen) < coordinates.dim - 1 and not math.isinf(widths[widest_good(errors, widths)]):
-        tried = {number: errors_without((*chosen, number)) for number in straight if number not in chosen}
+        tried = {number: errors_without(tuple(sorted((*chosen, number)))) for number in straight if number not in chosen}
         if not tried:
             break
         best = min(tried, key=lambda number: float(tried[number].min()))
