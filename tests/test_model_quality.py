@@ -39,9 +39,16 @@ def test_a_linear_system_is_predicted_exactly(point, model):
     assert reward.shape == (1,)
 
 
-def test_actions_beyond_their_range_count_as_its_end(point, model):
-    state = point.observations[:1]
-    np.testing.assert_array_equal(model.predict(state, [[99.0]])[0], model.predict(state, [[point.actions.max()]])[0])
+def test_actions_beyond_their_range_count_as_its_end(pendulum):
+    model = DynamicsModel.fit(pendulum)
+    state = pendulum.observations[:1]
+    largest = model.predict(state, [[pendulum.actions.max()]])[0]
+    np.testing.assert_array_equal(model.predict(state, [[99.0]])[0], largest)
+
+
+def test_an_exact_system_goes_on_beyond_the_actions_of_its_data(point, model):
+    moved = model.predict([[0.5, 0.3]], [[99.0]])[0]
+    np.testing.assert_allclose(moved, [[0.53, 0.27 + 19.8]], rtol=1e-6)
 
 
 def test_errors_of_a_linear_system_are_nothing_and_long_horizons_unknown(point):
