@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from machine import conditions
-from sb3_nopg.bandwidth import select_bandwidth
-from sb3_nopg.bandwidth_rules import MARGINAL_RULES
+from sb3_nopg.kernels.bandwidth import select_bandwidth
+from sb3_nopg.kernels.bandwidth_rules import MARGINAL_RULES
 
 SIZES = (200, 800, 3200, 10_000, 100_000)
 LARGEST_TEXTBOOK_SIZE = 3200

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg import NOPG
-from sb3_nopg.reproduction.lqr_cells import SETTING, case_data
-from sb3_nopg.reproduction.lqr_methods import GAMMA, gradient_or_none, nopg_gradient
-from sb3_nopg.reproduction.lqr_problem import SETTINGS, true_gradient
+from sb3_nopg.experiments.lqr_cells import SETTING, case_data
+from sb3_nopg.experiments.lqr_methods import GAMMA, gradient_or_none, nopg_gradient
+from sb3_nopg.experiments.lqr_problem import SETTINGS, true_gradient
 
 PLACES = ("S, at the behaviour", "S, 1.6 away", "D, at the behaviour", "D, 1.6 away")
 # Gains at these distances from the behaviour's are 1.6 away on average.

@@ -29,10 +29,10 @@ import torch as th
 from machine import conditions
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.on_samples import return_derivative, solve_bellman
-from sb3_nopg.distributed import process_group
-from sb3_nopg.memory import size_of
-from sb3_nopg.neighbors import find_neighbors
-from sb3_nopg.problem import BellmanProblem
+from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.bellman.problem_size import size_of
+from sb3_nopg.kernels.neighbors import find_neighbors
+from sb3_nopg.training.distributed import process_group
 from scale_problem import GAMMA, N_NEIGHBORS, fitting_bandwidth, our_model, random_cartpole
 
 STAGES = ("policy", "weights", "solve", "gradient", "step")

@@ -6,7 +6,7 @@ import numpy as np
 import torch as th
 
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.neighbors import find_neighbors
+from sb3_nopg.kernels.neighbors import find_neighbors
 
 GAMMA, SEED, N_NEIGHBORS = 0.99, 0, 64
 

@@ -15,7 +15,7 @@ import nopg_envs
 from nopg_envs.cartpole import PARAMETER_SETS, CartPoleParameters
 from nopg_robot import collect, deploy, rig_file
 from nopg_robot.rig_sections import Connection, HilConnection, QuarcConnection, SerialConnection, SimulatedConnection
-from sb3_nopg.cli import demo, main
+from sb3_nopg.commands import demo, main
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", flags=re.MULTILINE)
 ENVIRONMENTS = {

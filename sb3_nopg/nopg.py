@@ -16,41 +16,41 @@ from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule, TensorDict
 
-from sb3_nopg.arrays import regular_array
-from sb3_nopg.attached_data import BandwidthChoice, check_dataset
-from sb3_nopg.bandwidth import Bandwidths
 from sb3_nopg.bellman.on_samples import WarmStart, return_derivative, solve_bellman
-from sb3_nopg.buffer import (
+from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.bellman.query_batches import draw_queries
+from sb3_nopg.common.arrays import regular_array
+from sb3_nopg.common.checks import check_not_normalized, check_settings, check_spaces, restored_model_settings
+from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.common.processes import Processes
+from sb3_nopg.common.threads import threads_for
+from sb3_nopg.data.buffer import (
     dataset_from_replay_buffer,
     read_replay_buffer,
     spaces_of,
 )
-from sb3_nopg.checks import check_not_normalized, check_settings, check_spaces, restored_model_settings
-from sb3_nopg.dataset import TransitionDataset
-from sb3_nopg.distributed import join_processes
-from sb3_nopg.errors import InputError, SolverError
-from sb3_nopg.export import export
-from sb3_nopg.fingerprint import settings_of
-from sb3_nopg.keeping import BestSoFar
-from sb3_nopg.neighbors import NeighborCount
-from sb3_nopg.policies import (
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.fingerprint import settings_of
+from sb3_nopg.kernels.bandwidth import Bandwidths
+from sb3_nopg.kernels.neighbors import NeighborCount
+from sb3_nopg.policies.export import export
+from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
     GaussianLinearPolicy,
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.prediction.estimator import ModelEstimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
-from sb3_nopg.problem import BellmanProblem
-from sb3_nopg.processes import Processes
-from sb3_nopg.queries import PolicyQueries
-from sb3_nopg.query_batches import draw_queries
-from sb3_nopg.reporting import record_update
-from sb3_nopg.threads import threads_for
+from sb3_nopg.prediction.queries import PolicyQueries
+from sb3_nopg.training.attached_data import BandwidthChoice, check_dataset
 from sb3_nopg.training.course import Candidate, Course
-from sb3_nopg.training.estimator import ModelEstimator
-from sb3_nopg.training_loop import TrainingLoop
+from sb3_nopg.training.distributed import join_processes
+from sb3_nopg.training.keeping import BestSoFar
+from sb3_nopg.training.log import record_update
+from sb3_nopg.training.loop import TrainingLoop
 
 _SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.Tanh}
 # What belongs to the data, or can be prepared again from it.
@@ -117,7 +117,7 @@ class NOPG(PolicyQueries, TrainingLoop):
     :param query_batch_size: estimate each gradient from so many states, drawn anew at every update, instead of all: the values
         are still computed in full, the policy network's backward pass and the derivative are not; None for all
     :param weights: ``"local_constant"``, the paper's kernel weights, or ``"local_linear"``: corrected to first order, so that
-        the samples' mean lies where the state and the action are (:mod:`sb3_nopg.local_linear`)
+        the samples' mean lies where the state and the action are (:mod:`sb3_nopg.kernels.local_linear`)
     :param n_neighbors: samples considered at each state: a count, ``"auto"`` for as many as ``truncation_tolerance`` asks for,
         None for all (exact, and quadratic in memory)
     :param truncation_tolerance: share of any state's kernel mass that ``"auto"`` may leave out. It concerns the state kernel;
@@ -136,7 +136,7 @@ class NOPG(PolicyQueries, TrainingLoop):
         policy's return is checked on; None for no check
     :param keep: ``"last"``, the parameters that training ends with; ``"best_heldout"``, those with the best held-out return
     :param patience: stop when the held-out return, or Ĵ where nothing is held out, has not improved for so many updates
-    :param distributed: share the work among the processes of :func:`sb3_nopg.distributed.process_group`
+    :param distributed: share the work among the processes of :func:`sb3_nopg.training.distributed.process_group`
     """
 
     policy: NOPGPolicy

@@ -11,8 +11,8 @@ import torch as th
 
 from oracles import OracleProblem
 from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman
-from sb3_nopg.problem import BellmanProblem, prepare_problem
-from sb3_nopg.support import Support
+from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
+from sb3_nopg.kernels.support import Support
 from stalls import pytest_runtest_protocol, pytest_terminal_summary  # noqa: F401 (hooks)
 
 th.set_num_threads(1)

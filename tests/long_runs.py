@@ -11,7 +11,7 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.callbacks import NOPGCheckpointCallback
+from sb3_nopg.training.callbacks import NOPGCheckpointCallback
 
 
 def pushed_point(n: int = 80, seed: int = 0) -> TransitionDataset:

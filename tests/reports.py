@@ -9,8 +9,8 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 from sb3_nopg import NOPG, NOPGD, TransitionDataset
-from sb3_nopg.cli.main import app
-from sb3_nopg.report import PolicyReport, make_report
+from sb3_nopg.commands.main import app
+from sb3_nopg.report.making import PolicyReport, make_report
 
 
 def nopg(*arguments: object):

@@ -18,14 +18,14 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 
-import sb3_nopg.solvers.coarse
-import sb3_nopg.transition
+import sb3_nopg.bellman.solvers.coarse
+import sb3_nopg.bellman.transition
 from long_runs import KillAt, build, pushed_point
 from sb3_nopg import NOPG, InputError
-from sb3_nopg.callbacks import NOPGCheckpointCallback
-from sb3_nopg.distributed import Processes, process_group
-from sb3_nopg.fingerprint import parameter_fingerprint
-from sb3_nopg.reporting import record_support
+from sb3_nopg.data.fingerprint import parameter_fingerprint
+from sb3_nopg.training.callbacks import NOPGCheckpointCallback
+from sb3_nopg.training.distributed import Processes, process_group
+from sb3_nopg.training.log import record_support
 
 # Neither 2 nor 4 divides the number of transitions or that of start states.
 N = 91
@@ -57,9 +57,9 @@ def results(case: str, distributed: bool) -> dict[str, np.ndarray]:
     """
     n = N
     if case == "sparse-coarse-model":
-        n, sb3_nopg.solvers.coarse._MAX_DENSE_CELLS["cpu"] = 4 * N, 4
+        n, sb3_nopg.bellman.solvers.coarse._MAX_DENSE_CELLS["cpu"] = 4 * N, 4
     if case == "sparsified":
-        sb3_nopg.transition._WORTH_LAYING_OUT_ANEW = range(10**9)
+        sb3_nopg.bellman.transition._WORTH_LAYING_OUT_ANEW = range(10**9)
     try:
         model = build(pushed_point(n), distributed=distributed, **CASES[case]).learn(UPDATES)
         coarse = model.prepared_problem().coarse_model.state()
@@ -84,8 +84,8 @@ def results(case: str, distributed: bool) -> dict[str, np.ndarray]:
             found["log"] = np.array(list(logger.name_to_value.values()))
         return found
     finally:
-        sb3_nopg.transition._WORTH_LAYING_OUT_ANEW = range(2**17, 2**23)
-        sb3_nopg.solvers.coarse._MAX_DENSE_CELLS["cpu"] = 256
+        sb3_nopg.bellman.transition._WORTH_LAYING_OUT_ANEW = range(2**17, 2**23)
+        sb3_nopg.bellman.solvers.coarse._MAX_DENSE_CELLS["cpu"] = 256
 
 
 def compare(processes: Processes, folder: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 import nopg_envs
 from sb3_nopg import TransitionDataset
-from sb3_nopg.action_lag import find_action_lag
-from sb3_nopg.data_info import describe_data
-from sb3_nopg.report_verdict import CARE, judge
+from sb3_nopg.data.action_lag import find_action_lag
+from sb3_nopg.data.info import describe_data
+from sb3_nopg.report.verdict import CARE, judge
 from test_report_verdict import RETURNS, SUPPORT
 
 

@@ -11,9 +11,9 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.td3.policies import TD3Policy
 
-import sb3_nopg.attached_data
+import sb3_nopg.training.attached_data
 from sb3_nopg import NOPG, FixedReplayBuffer, InputError, SolverError, TransitionDataset
-from sb3_nopg.buffer import spaces_of
+from sb3_nopg.data.buffer import spaces_of
 
 N = 24
 BOX, ACTION_BOX = spaces.Box(-9, 9, (3,)), spaces.Box(-2, 2, (1,))
@@ -334,7 +334,7 @@ def test_bad_input_is_refused_by_name_with_advice_before_any_work(field, run, tm
     # Cases about a model fail while it is built; a model that is attached to its data may prepare and solve.
     monkeypatch.setattr(NOPG, "learn", forbid("learn"))
     if (field, run) in MODEL_CASES.values():
-        monkeypatch.setattr(sb3_nopg.attached_data, "build_problem", forbid("build_problem"))
+        monkeypatch.setattr(sb3_nopg.training.attached_data, "build_problem", forbid("build_problem"))
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is looked at below
         run(tmp_path)
     message = str(caught.value)

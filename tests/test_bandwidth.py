@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_nopg import bandwidth_rules
-from sb3_nopg.bandwidth import Bandwidths, select_bandwidth, select_bandwidths
-from sb3_nopg.bandwidth_rules import MARGINAL_RULES
-from sb3_nopg.errors import InputError
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.kernels import bandwidth_rules
+from sb3_nopg.kernels.bandwidth import Bandwidths, select_bandwidth, select_bandwidths
+from sb3_nopg.kernels.bandwidth_rules import MARGINAL_RULES
 
 RULES = sorted(MARGINAL_RULES)
 

@@ -7,7 +7,7 @@ from scipy.stats import kstest
 
 from nopg_envs.behaviours import gaussian_mixture, uniform
 from sb3_nopg import InputError, TransitionDataset
-from sb3_nopg.baselines import (
+from sb3_nopg.experiments.baselines import (
     BehaviorPolicy,
     BestEvaluation,
     episode_returns,
@@ -15,7 +15,7 @@ from sb3_nopg.baselines import (
     mixture_behavior,
     uniform_behavior,
 )
-from sb3_nopg.baselines.trajectories import find_trajectories
+from sb3_nopg.experiments.baselines.trajectories import find_trajectories
 
 SPACE = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))
 BEHAVIORS = {

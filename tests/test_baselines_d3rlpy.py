@@ -14,8 +14,8 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg import InputError, TransitionDataset
-from sb3_nopg.baselines.d3rlpy_runner import D3rlpyError, NumpyPolicy, make_environment, train
-from sb3_nopg.baselines.d3rlpy_runner.environment import interpreter, run
+from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, NumpyPolicy, make_environment, train
+from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import interpreter, run
 
 ACTIONS = spaces.Box(np.array([-2.0], np.float32), np.array([4.0], np.float32))
 

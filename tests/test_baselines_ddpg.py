@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from sb3_nopg import InputError, TransitionDataset
-from sb3_nopg.baselines import (
+from sb3_nopg.experiments.baselines import (
     PAPER_SETTINGS,
     PWIS,
     BestEvaluation,
@@ -16,7 +16,7 @@ from sb3_nopg.baselines import (
     offline_ddpg,
     online_ddpg,
 )
-from sb3_nopg.baselines.offline_ddpg import FixedDataLearner
+from sb3_nopg.training.fixed_data_ddpg import FixedDataLearner
 
 ACTIONS = spaces.Box(-2.0, 2.0, (1,), np.float32)
 STATES = spaces.Box(-5.0, 5.0, (1,), np.float32)

@@ -8,8 +8,8 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from nopg_envs.lqr import LQREnv
 from sb3_nopg import InputError, SolverError, TransitionDataset
-from sb3_nopg.baselines import OfflineDPG, QuadraticCritic
-from sb3_nopg.policies import GaussianLinearPolicy
+from sb3_nopg.experiments.baselines import OfflineDPG, QuadraticCritic
+from sb3_nopg.policies.nopg_policy import GaussianLinearPolicy
 
 GAIN = np.array([[-3.0, 0.4], [0.2, -2.0]])
 USUAL = {"R": -0.01 * np.eye(2), "action_bound": 1e3}

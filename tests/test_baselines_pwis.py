@@ -9,10 +9,10 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from nopg_envs.lqr import LQREnv
 from sb3_nopg import InputError, SolverError, TransitionDataset
-from sb3_nopg.baselines import PWIS, BestEvaluation, linear_gaussian_behavior, mixture_behavior
-from sb3_nopg.baselines.densities import gaussian_log_density
-from sb3_nopg.baselines.pwis import importance_weights
-from sb3_nopg.policies import DeterministicMlpPolicy
+from sb3_nopg.experiments.baselines import PWIS, BestEvaluation, linear_gaussian_behavior, mixture_behavior
+from sb3_nopg.experiments.baselines.densities import gaussian_log_density
+from sb3_nopg.experiments.baselines.pwis import importance_weights
+from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy
 
 STATES = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 WIDE = spaces.Box(-1e3, 1e3, (2,), np.float64)

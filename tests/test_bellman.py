@@ -12,8 +12,8 @@ import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg.bellman import on_samples
 from sb3_nopg.bellman.on_samples import WarmStart, return_derivative
-from sb3_nopg.errors import SolverError
-from sb3_nopg.problem import BellmanProblem, prepare_problem
+from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
+from sb3_nopg.common.errors import SolverError
 
 
 def engine_gradient(

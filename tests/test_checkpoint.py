@@ -19,10 +19,10 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 import long_runs
-import sb3_nopg.solvers.coarse
+import sb3_nopg.bellman.solvers.coarse
 from long_runs import build, pushed_point
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
-from sb3_nopg.callbacks import NOPGCheckpointCallback
+from sb3_nopg.training.callbacks import NOPGCheckpointCallback
 
 
 class StoppedError(Exception):
@@ -99,7 +99,7 @@ def halving(progress_remaining: float) -> float:
 )
 def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, monkeypatch, arguments):
     # Before the checkpoint and after it.
-    monkeypatch.setattr(sb3_nopg.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
     data = pushed_point()
     model = build(data, **arguments)
     # The model that goes on in the same process is the reference: without a seed, there is no second one like it.
@@ -173,8 +173,8 @@ class _CopyAt(BaseCallback):
 
 @pytest.mark.parametrize("max_dense_cells", [256, 4], ids=["dense", "sparse"])
 def test_the_coarse_model_goes_on_at_its_age(tmp_path, monkeypatch, max_dense_cells):
-    monkeypatch.setitem(sb3_nopg.solvers.coarse._MAX_DENSE_CELLS, "cpu", max_dense_cells)
-    monkeypatch.setattr(sb3_nopg.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
+    monkeypatch.setitem(sb3_nopg.bellman.solvers.coarse._MAX_DENSE_CELLS, "cpu", max_dense_cells)
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
     # Small steps of the policy, and many cells: here a coarse model pays.
     data, path, settings = pushed_point(400), tmp_path / "run.ckpt", {"state_bandwidth": 0.15, "learning_rate": 1e-3}
     interrupted(path, 50, 35, 34, data, **settings)

@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 import nopg_envs
 from nopg_robot.policy import OnnxPolicy
 from sb3_nopg import NOPG, NOPGD, NOPGS, ExportError, InputError, SolverError, TransitionDataset
-from sb3_nopg.cli import evaluate as evaluation
-from sb3_nopg.cli import export as export_module
-from sb3_nopg.cli import main as main_module
-from sb3_nopg.cli import train as train_module
-from sb3_nopg.cli.arguments import load_data
-from sb3_nopg.cli.failures import check_output, one_line_errors
-from sb3_nopg.cli.main import app
-from sb3_nopg.report import read_curve
+from sb3_nopg.commands import evaluate as evaluation
+from sb3_nopg.commands import export as export_module
+from sb3_nopg.commands import main as main_module
+from sb3_nopg.commands import train as train_module
+from sb3_nopg.commands.arguments import load_data
+from sb3_nopg.commands.failures import check_output, one_line_errors
+from sb3_nopg.commands.main import app
+from sb3_nopg.report.making import read_curve
 
 ENV = "nopg/Pendulum-v0"
 GRID = "grid:6,6,2"

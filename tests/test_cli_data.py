@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sb3_nopg import TransitionDataset
-from sb3_nopg.cli.data import app
+from sb3_nopg.commands.data import app
 from test_datafiles import record_flight, steps, trajectories, write_npy
 from test_datafiles_bad import BAD_FILES, BAD_TRUSTED_FILES, write_bad
 from test_dataset import assert_same_bits, full_dataset, make_dataset
@@ -69,7 +69,7 @@ def test_defects_of_ours_are_not_hidden(tmp_path, monkeypatch):
     def defect(dataset):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("sb3_nopg.cli.data.describe_data", defect)
+    monkeypatch.setattr("sb3_nopg.commands.data.describe_data", defect)
     assert isinstance(nopg_data("info", path).exception, ZeroDivisionError)
 
 

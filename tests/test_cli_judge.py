@@ -10,10 +10,10 @@ from stable_baselines3 import TD3
 
 from reports import fine, nopg, refused
 from sb3_nopg import NOPGD, TransitionDataset, judge
-from sb3_nopg.cli import waiting as waiting_module
-from sb3_nopg.cli.arguments import limits
-from sb3_nopg.cli.judge import names_of
-from sb3_nopg.offline_env import offline_vec_env
+from sb3_nopg.commands import waiting as waiting_module
+from sb3_nopg.commands.arguments import limits
+from sb3_nopg.commands.judge import names_of
+from sb3_nopg.training.offline_env import offline_vec_env
 
 
 def pushed_point(n_episodes: int = 12, n_steps: int = 15, seed: int = 0) -> TransitionDataset:

@@ -14,8 +14,8 @@ import pytest
 import torch as th
 from typer.testing import CliRunner
 
-from sb3_nopg.cli.main import app
-from sb3_nopg.reproduction import EXPERIMENTS, load_experiment
+from sb3_nopg.commands.main import app
+from sb3_nopg.experiments import EXPERIMENTS, load_experiment
 from toy_experiments import executions, experiment_of, fails, wait_for
 
 
@@ -34,7 +34,7 @@ def test_the_command_line_knows_the_experiments():
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
     """The command line with an experiment of its own under every name."""
-    command = importlib.import_module("sb3_nopg.cli.reproduce")
+    command = importlib.import_module("sb3_nopg.commands.reproduce")
     experiment = dataclasses.replace(
         experiment_of(fails, tmp_path), d3rlpy_trials=lambda quick, n: [{"number": 9, "log": str(tmp_path / "log.txt")}]
     )
@@ -174,10 +174,10 @@ def test_a_run_that_is_told_to_end_takes_its_workers_along(tmp_path):
     script = (
         f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
         "import importlib, pathlib, toy_experiments as t\n"
-        "command = importlib.import_module('sb3_nopg.cli.reproduce')\n"
+        "command = importlib.import_module('sb3_nopg.commands.reproduce')\n"
         f"experiment = t.experiment_of(t.square, pathlib.Path({str(tmp_path)!r}), seconds=600.0)\n"
         "command.load_experiment = lambda name: experiment\n"
-        "from sb3_nopg.cli.main import main\n"
+        "from sb3_nopg.commands.main import main\n"
         f"sys.argv = ['nopg', 'reproduce', 'theory', '--jobs', '2', '-o', {str(tmp_path)!r}]\n"
         "main()\n"
     )

@@ -49,7 +49,7 @@ def installation(tmp_path_factory) -> Path:
 
 
 def test_the_wheel_is_what_is_tested(installation, tmp_path):
-    names = ("sb3_nopg", "sb3_nopg.cli.main", "nopg_envs", "nopg_robot")
+    names = ("sb3_nopg", "sb3_nopg.commands.main", "nopg_envs", "nopg_robot")
     program = f"import importlib; [print(importlib.import_module(name).__file__) for name in {names}]\n"
     program += "from nopg_envs.demonstrations import demonstration_file; print(demonstration_file('mountain_car_scripted'))"
     paths = run(installation / "bin" / "python", "-c", program, folder=tmp_path).splitlines()

@@ -8,23 +8,23 @@ import pytest
 import torch as th
 import torch.distributed as dist
 
-import sb3_nopg.preparation
+import sb3_nopg.bellman.preparation
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from oracles import OracleProblem
 from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset, fused, fused_bicgstab
 from sb3_nopg.bellman.on_samples import return_derivative
-from sb3_nopg.distributed import process_group
-from sb3_nopg.kernels import action_derivative, log_action_kernel, responsibilities
-from sb3_nopg.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
-from sb3_nopg.partition import halve_repeatedly, sum_members
-from sb3_nopg.problem import BellmanProblem, prepare_problem
-from sb3_nopg.processes import Processes
-from sb3_nopg.reproduction.pendulum_trials import run_on_grid
-from sb3_nopg.solvers import bicgstab, solve
-from sb3_nopg.solvers.bicgstab import PlainIteration, Vectors, iterate
-from sb3_nopg.solvers.coarse import CoarseModel
-from sb3_nopg.solvers.recording import RecordedIteration, Recordings
-from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
+from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
+from sb3_nopg.bellman.solvers import bicgstab, solve
+from sb3_nopg.bellman.solvers.bicgstab import PlainIteration, Vectors, iterate
+from sb3_nopg.bellman.solvers.coarse import CoarseModel
+from sb3_nopg.bellman.solvers.recording import RecordedIteration, Recordings
+from sb3_nopg.bellman.transition import SharedTransitionMatrix, TransitionMatrix
+from sb3_nopg.common.processes import Processes
+from sb3_nopg.experiments.pendulum_trials import run_on_grid
+from sb3_nopg.kernels.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
+from sb3_nopg.kernels.partition import halve_repeatedly, sum_members
+from sb3_nopg.kernels.weights import action_derivative, log_action_kernel, responsibilities
+from sb3_nopg.training.distributed import process_group
 
 pytestmark = pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU")
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_recorded_runs_step_by_step(caplog):
 
 def test_training_in_order_and_recorded_gives_the_cpus_answers(monkeypatch):
     """The whole path of large data: samples in order, float32 first, recorded iterations."""
-    monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", 0)
+    monkeypatch.setattr(sb3_nopg.bellman.preparation, "_WORTH_ORDERING", 0)
     data = data_of(20_000)
     settings = {"initial_states": [1.0, 1.0], "seed": 0, "n_neighbors": 64, "gamma": 0.97, "transitions": "samples"}
     models = [NOPG("MlpPolicy", None, dataset=data, device=device, **settings).learn(5) for device in ("cpu", "cuda")]

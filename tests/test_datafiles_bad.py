@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from minari.dataset.minari_storage import MinariStorage
 
 from sb3_nopg import InputError, TransitionDataset
-from sb3_nopg.datafiles import limits
+from sb3_nopg.data.files import limits
 from test_datafiles import record_flight, steps, trajectories, write_npy
 from test_dataset import Bomb, full_dataset, make_arrays, make_dataset
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_nopg import InputError, TransitionDataset
-from sb3_nopg.data_info import describe_data
-from sb3_nopg.data_plot import plot_data
-from sb3_nopg.datafiles.expression import evaluate
+from sb3_nopg.data.files.expression import evaluate
+from sb3_nopg.data.info import describe_data
+from sb3_nopg.data.plot import plot_data
 from test_datafiles import trajectories
 from test_dataset import ARRAYS, assert_same_bits, full_dataset, make_dataset
 

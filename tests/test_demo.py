@@ -7,8 +7,8 @@ import typer
 from typer.testing import CliRunner
 
 from nopg_robot.flight_log import read_flight
-from sb3_nopg.cli import demo as module
-from sb3_nopg.cli.main import app
+from sb3_nopg.commands import demo as module
+from sb3_nopg.commands.main import app
 
 
 @pytest.mark.filterwarnings("ignore:rich is experimental")

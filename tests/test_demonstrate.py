@@ -13,12 +13,12 @@ import pytest
 from gymnasium import spaces
 from typer.testing import CliRunner
 
-import sb3_nopg.cli.demonstrate as command
+import sb3_nopg.commands.demonstrate as command
 from nopg_envs import demonstrations, scripted_operator
 from nopg_envs.demonstrate import Command, Controls, Recorder, check_drivable, drive
 from nopg_envs.demonstration_window import DemonstrationWindow
 from sb3_nopg import TransitionDataset
-from sb3_nopg.cli.main import app
+from sb3_nopg.commands.main import app
 
 ONE = spaces.Box(-2.0, 2.0, (1,))
 TWO = spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([3.0, 5.0], np.float32))

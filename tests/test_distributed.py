@@ -13,13 +13,13 @@ import pytest
 import torch as th
 import torch.distributed as dist
 
-import sb3_nopg.transition
+import sb3_nopg.bellman.transition
 import shared_runs
 from documentation import REPOSITORY, blocks
 from long_runs import build, pushed_point
 from sb3_nopg import NOPG, InputError, TransitionDataset
-from sb3_nopg.distributed import process_group
-from sb3_nopg.processes import Processes, ProcessLostError
+from sb3_nopg.common.processes import Processes, ProcessLostError
+from sb3_nopg.training.distributed import process_group
 from shared_runs import CASES_OF, N
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -99,7 +99,7 @@ def group_of_one(monkeypatch):
 def test_a_signal_to_end_is_kept_until_the_group_is_left(group_of_one, monkeypatch):
     monkeypatch.setattr(Processes, "several", True)
     raised: list[int] = []
-    monkeypatch.setattr("sb3_nopg.distributed.signal.raise_signal", raised.append)
+    monkeypatch.setattr("sb3_nopg.training.distributed.signal.raise_signal", raised.append)
     with process_group("cpu"):
         os.kill(os.getpid(), signal.SIGTERM)
         assert Processes.told_to_end
@@ -111,7 +111,7 @@ def test_a_signal_to_end_is_kept_until_the_group_is_left(group_of_one, monkeypat
 def test_a_second_signal_is_not_kept(group_of_one, monkeypatch):
     monkeypatch.setattr(Processes, "several", True)
     raised: list[int] = []
-    monkeypatch.setattr("sb3_nopg.distributed.signal.raise_signal", raised.append)
+    monkeypatch.setattr("sb3_nopg.training.distributed.signal.raise_signal", raised.append)
     with process_group("cpu"):
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -205,7 +205,7 @@ def test_no_process_is_left_without_rows():
 
 
 def test_more_entries_than_can_be_counted_are_refused(monkeypatch):
-    monkeypatch.setattr(sb3_nopg.transition, "_MAX_ENTRIES", 1000)
+    monkeypatch.setattr(sb3_nopg.bellman.transition, "_MAX_ENTRIES", 1000)
     with pytest.raises(InputError, match=r"n_neighbors: 1600 entries .* more processes"):
         build(pushed_point(80), n_neighbors=20).prepared_problem()
     build(pushed_point(80), n_neighbors=12).prepared_problem()

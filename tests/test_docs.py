@@ -20,7 +20,7 @@ from documentation import PAGES, README, REPOSITORY, blocks, command_lines
 from nopg_robot.command_line import ExitCode
 from nopg_robot.rig_file import RigFile, shipped_rigs
 from nopg_robot.safety_checks import Reason
-from sb3_nopg.datafiles import FORMATS
+from sb3_nopg.data.files import FORMATS
 from sb3_nopg.zoo.command_line import COMMANDS
 from sb3_nopg.zoo.recipes import SOURCES, check_recipe
 

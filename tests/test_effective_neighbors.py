@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from sb3_nopg import InputError, TransitionDataset, add_mirror_images
-from sb3_nopg.bandwidth import select_bandwidths
-from sb3_nopg.effective_neighbors import effective_neighbors
+from sb3_nopg.kernels.bandwidth import select_bandwidths
+from sb3_nopg.kernels.effective_neighbors import effective_neighbors
 
 
 def sharing(samples, queries, bandwidth):

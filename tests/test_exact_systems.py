@@ -11,7 +11,7 @@ from gymnasium import spaces
 from sb3_nopg import NOPG, DynamicsModel
 from sb3_nopg.dynamics.bounds import EVERYWHERE
 from sb3_nopg.dynamics.costs import Costs
-from sb3_nopg.offline_env import OfflineEnv
+from sb3_nopg.training.offline_env import OfflineEnv
 from systems import A, B, linear, linear_reward, on_circle, pendulum, pendulum_reward, record
 
 

@@ -11,8 +11,8 @@ from test_fused import interpret
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="there is no Triton for this system")
 
 ITERATIONS = """
-from sb3_nopg import fused_bicgstab
-from sb3_nopg.solvers.bicgstab import PlainIteration, Vectors
+from sb3_nopg.bellman.solvers import fused_bicgstab
+from sb3_nopg.bellman.solvers.bicgstab import PlainIteration, Vectors
 class FusedIteration:
     def __init__(self, operator, preconditioner):
         self.maps = operator, preconditioner
@@ -63,7 +63,7 @@ for operator, residual in ((lambda y: 2.0 * y, x), (th.zeros_like, x), (turned, 
 print("all agree")
 """
 CELLS = """
-from sb3_nopg.partition import halve_repeatedly, sum_members
+from sb3_nopg.kernels.partition import halve_repeatedly, sum_members
 for dtype in (th.float32, th.float64):
     for n, n_levels in ((1, 0), (3, 1), (1000, 4), (4097, 3), (4097, 0)):
         partition = halve_repeatedly(draw(n, 2), n_levels)
@@ -79,9 +79,9 @@ for m, n in ((1, 1), (3, 5), (8, 512), (13, 700)):
         agree(fused.multiply(matrix, x), matrix.to(dtype) @ x)
 """
 WHOLE_SOLVE = """
-from sb3_nopg.solvers import bicgstab
-from sb3_nopg.solvers.coarse import CoarseModel
-from sb3_nopg.transition import TransitionMatrix
+from sb3_nopg.bellman.solvers import bicgstab
+from sb3_nopg.bellman.solvers.coarse import CoarseModel
+from sb3_nopg.bellman.transition import TransitionMatrix
 n, k, gamma = 600, 8, 0.99
 columns = (th.arange(n)[:, None] + th.randint(0, 12, (n, k), generator=generator)) % n
 transition = TransitionMatrix(columns, n, th.float64, columns.device)

@@ -11,7 +11,7 @@ from stable_baselines3 import PPO, TD3
 import sb3_nopg.prediction.judge
 from sb3_nopg import NOPG, InputError, TransitionDataset, judge
 from sb3_nopg.prediction.judge import halves, steps_ahead
-from sb3_nopg.prediction.policies import actor_of, data_learned_from
+from sb3_nopg.prediction.policy_files import actor_of, data_learned_from
 from systems import cart, linear, record, truth
 
 pytestmark = pytest.mark.usefixtures("few_nodes")

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from sb3_nopg import kernels
-from sb3_nopg.kernels import action_derivative, largest_weights, log_action_kernel, responsibilities
-from sb3_nopg.neighbors import NeighborLists
-from sb3_nopg.support import Queries, Support
+from sb3_nopg.kernels import weights as kernels
+from sb3_nopg.kernels.neighbors import NeighborLists
+from sb3_nopg.kernels.support import Queries, Support
+from sb3_nopg.kernels.weights import action_derivative, largest_weights, log_action_kernel, responsibilities
 
 
 def random_rows(seed: int, m: int = 6, a: int = 3, k: int = 8, d_a: int = 2) -> dict[str, th.Tensor]:

@@ -10,9 +10,9 @@ import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.on_samples import return_derivative
-from sb3_nopg.errors import InputError
-from sb3_nopg.local_linear import LEAST_SHARE, RIDGE, corrected_weights, correction, derivatives
-from sb3_nopg.support import Support
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.kernels.local_linear import LEAST_SHARE, RIDGE, corrected_weights, correction, derivatives
+from sb3_nopg.kernels.support import Support
 
 
 def random_rows(seed=0, m=5, a=2, k=12, d=3, spread=1.0, shift=0.0, per_action=False):

@@ -10,9 +10,9 @@ import pytest
 import torch as th
 
 from sb3_nopg import NOPG, TransitionDataset, attached_data, memory
-from sb3_nopg.errors import InputError
-from sb3_nopg.memory import ProblemSize, available_memory, check_memory, size_of
-from sb3_nopg.support import Support
+from sb3_nopg.bellman.problem_size import ProblemSize, available_memory, check_memory, size_of
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.kernels.support import Support
 
 # Peak of memory of a process that trains, beyond what it takes to train on next to nothing.
 PROGRAM = """
@@ -20,7 +20,7 @@ import json, sys
 from pathlib import Path
 import numpy as np, torch as th
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.memory import size_of
+from sb3_nopg.bellman.problem_size import size_of
 
 th.set_num_threads(1)
 

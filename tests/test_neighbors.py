@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oracles
-from sb3_nopg import block_search, neighbors
-from sb3_nopg.errors import InputError
-from sb3_nopg.neighbors import check_neighbor_count, find_neighbors
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.kernels import block_search, neighbors
+from sb3_nopg.kernels.neighbors import check_neighbor_count, find_neighbors
 
 
 def random_points(seed: int, m: int = 40, n: int = 120, d: int = 3) -> tuple[th.Tensor, th.Tensor, th.Tensor]:

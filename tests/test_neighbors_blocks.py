@@ -6,9 +6,9 @@ import torch as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sb3_nopg import block_search, neighbors
-from sb3_nopg.block_search import BlockSearch
-from sb3_nopg.partition import halve_repeatedly, sum_members
+from sb3_nopg.kernels import block_search, neighbors
+from sb3_nopg.kernels.block_search import BlockSearch
+from sb3_nopg.kernels.partition import halve_repeatedly, sum_members
 
 
 def uniform(rng, size):

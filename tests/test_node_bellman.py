@@ -9,11 +9,11 @@ from gymnasium import spaces
 
 import node_oracle
 from sb3_nopg import DynamicsModel
+from sb3_nopg.bellman.gradient import nodes_gradient
 from sb3_nopg.bellman.on_nodes import Landing, NodeEquation, NodeSolution
 from sb3_nopg.bellman.on_samples import WarmStart
-from sb3_nopg.errors import SolverError
-from sb3_nopg.policies import DeterministicMlpPolicy, GaussianMlpPolicy
-from sb3_nopg.training.objective import nodes_gradient
+from sb3_nopg.common.errors import SolverError
+from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, GaussianMlpPolicy
 from systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, two_forces
 
 GAMMA = 0.95

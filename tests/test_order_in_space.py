@@ -6,10 +6,10 @@ has a part, in actions of NOPG-S and in batches, another state gets each draw.
 import numpy as np
 import pytest
 
-import sb3_nopg.preparation
+import sb3_nopg.bellman.preparation
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.baselines import KernelValueIteration
-from sb3_nopg.report_support import predicted_visitation, support_along_the_way, support_figures, visits_of
+from sb3_nopg.experiments.baselines import KernelValueIteration
+from sb3_nopg.report.support import predicted_visitation, support_along_the_way, support_figures, visits_of
 
 N = 300
 
@@ -25,7 +25,7 @@ def data() -> TransitionDataset:
 
 
 def model(ordered: bool, monkeypatch: pytest.MonkeyPatch, **settings: object) -> NOPG:
-    monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", 0 if ordered else 10**9)
+    monkeypatch.setattr(sb3_nopg.bellman.preparation, "_WORTH_ORDERING", 0 if ordered else 10**9)
     made = NOPG("MlpPolicy", None, dataset=data(), seed=0, gamma=0.9, device="cpu", transitions="samples", **settings)
     order = made.prepared_problem().order
     assert (order is not None) == ordered
@@ -64,7 +64,7 @@ def test_answers_do_not_depend_on_the_order(monkeypatch, weights, pessimism, n_n
         answers = []
         for asked, threshold in ((ours, 0), (plain, 10**9)):
             # Some answers are by equations of their own.
-            monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", threshold)
+            monkeypatch.setattr(sb3_nopg.bellman.preparation, "_WORTH_ORDERING", threshold)
             answers.append(ask(asked))
         np.testing.assert_allclose(*answers, rtol=1e-4, atol=1e-6)
 
@@ -72,7 +72,7 @@ def test_answers_do_not_depend_on_the_order(monkeypatch, weights, pessimism, n_n
 def test_kernel_value_iteration_answers_in_the_order_of_the_data(monkeypatch):
     values = []
     for threshold in (0, 10**9):
-        monkeypatch.setattr(sb3_nopg.preparation, "_WORTH_ORDERING", threshold)
+        monkeypatch.setattr(sb3_nopg.bellman.preparation, "_WORTH_ORDERING", threshold)
         values.append(KernelValueIteration(data(), gamma=0.9, pessimism=1e-3).q_values)
     np.testing.assert_allclose(*values, rtol=1e-6)
 

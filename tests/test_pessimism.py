@@ -13,7 +13,7 @@ import oracles
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.bellman.on_samples import return_derivative
-from sb3_nopg.problem import BellmanProblem
+from sb3_nopg.bellman.problem import BellmanProblem
 
 QUERY_STATES = np.random.default_rng(7).normal(size=(9, 2))
 

@@ -10,8 +10,8 @@ import torch as th
 from conftest import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.on_samples import WarmStart, return_derivative
-from sb3_nopg.errors import InputError
-from sb3_nopg.query_batches import draw_queries
+from sb3_nopg.bellman.query_batches import draw_queries
+from sb3_nopg.common.errors import InputError
 
 
 def pushed_points(n: int = 40) -> TransitionDataset:

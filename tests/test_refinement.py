@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch as th
 
-from sb3_nopg import transition as transition_module
-from sb3_nopg.solvers import SolutionHistory, bicgstab, coarse, refined, solve
-from sb3_nopg.solvers.bicgstab import PlainIteration
-from sb3_nopg.solvers.coarse import CoarseModel
-from sb3_nopg.transition import TransitionMatrix
+from sb3_nopg.bellman import transition as transition_module
+from sb3_nopg.bellman.solvers import SolutionHistory, bicgstab, coarse, refined, solve
+from sb3_nopg.bellman.solvers.bicgstab import PlainIteration
+from sb3_nopg.bellman.solvers.coarse import CoarseModel
+from sb3_nopg.bellman.transition import TransitionMatrix
 
 GAMMA = 0.99
 

@@ -9,7 +9,7 @@ import torch as th
 from sb3_nopg import DynamicsModel
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineRegression, Form, LocalAffineRegression, Samples
-from sb3_nopg.training.estimator import ModelEstimator
+from sb3_nopg.prediction.estimator import ModelEstimator
 from systems import (
     bends_along_the_first,
     cart,

@@ -12,7 +12,7 @@ from matplotlib.image import imread
 import nopg_envs
 from reports import fine, line_data, nopg, pictures, quick_report, refused, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
-from sb3_nopg.report_summary import ReportSummary, summary_path
+from sb3_nopg.report.summary import ReportSummary, summary_path
 
 ENV = "nopg/Pendulum-v0"
 SECTIONS = (

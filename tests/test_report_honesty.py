@@ -9,9 +9,9 @@ import pytest
 
 from reports import line_data, quick_report, section
 from sb3_nopg import NOPGD, InputError, TransitionDataset
-from sb3_nopg.dataset_overlap import shared_rows
-from sb3_nopg.report_summary import ReportSummary
-from sb3_nopg.uncertainty import effective_sample_size
+from sb3_nopg.data.overlap import shared_rows
+from sb3_nopg.prediction.uncertainty import effective_sample_size
+from sb3_nopg.report.summary import ReportSummary
 
 
 def line_model(data=None, **settings) -> NOPGD:

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from sb3_nopg import NOPG, InputError, TransitionDataset
-from sb3_nopg.report_limits import Limit, check_names, find_exits, make_limits
+from sb3_nopg.report.limits import Limit, check_names, find_exits, make_limits
 
 GAMMA = 0.9
 STATES = np.array([[0.2, -3.0], [0.5, 1.0]])

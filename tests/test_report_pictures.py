@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 
 from reports import line_data, plane_model, quick_report, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
-from sb3_nopg.report import support_along_the_way
-from sb3_nopg.report_bounds import value_range
-from sb3_nopg.report_drawing import draw_map
-from sb3_nopg.report_page import write_report
-from sb3_nopg.report_portraits import StateMap
-from sb3_nopg.report_support import SupportSummary, predicted_visitation, visits_of
+from sb3_nopg.report.bounds import value_range
+from sb3_nopg.report.drawing import draw_map
+from sb3_nopg.report.making import support_along_the_way
+from sb3_nopg.report.page import write_report
+from sb3_nopg.report.portraits import StateMap
+from sb3_nopg.report.support import SupportSummary, predicted_visitation, visits_of
 
 
 def test_the_pictures_have_the_right_way_up(tmp_path):

@@ -13,15 +13,15 @@ from matplotlib.image import imread
 
 from reports import line_data, pictures, section
 from sb3_nopg import NOPG, InputError, TransitionDataset
-from sb3_nopg import report_verdict as rules
 from sb3_nopg.prediction.judge import N_MODELS, Judge, half_models, steps_ahead
 from sb3_nopg.prediction.rollouts import Rollouts
-from sb3_nopg.report import PolicyReport, make_report
-from sb3_nopg.report_drawing import draw_trajectories, panels, picture
-from sb3_nopg.report_page import write_report
-from sb3_nopg.report_summary import ReportSummary
-from sb3_nopg.report_trajectories import POOR_MODEL, TrajectoryFigures, TrajectoryPicture, find_trajectories
-from sb3_nopg.report_verdict import judge
+from sb3_nopg.report import verdict as rules
+from sb3_nopg.report.drawing import draw_trajectories, panels, picture
+from sb3_nopg.report.making import PolicyReport, make_report
+from sb3_nopg.report.page import write_report
+from sb3_nopg.report.summary import ReportSummary
+from sb3_nopg.report.trajectories import POOR_MODEL, TrajectoryFigures, TrajectoryPicture, find_trajectories
+from sb3_nopg.report.verdict import judge
 from test_report_verdict import RETURNS, SUPPORT
 from test_rollouts import STARTS, brake, drive, followed, recorded
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from documentation import REPOSITORY
-from sb3_nopg import report_verdict as rules
-from sb3_nopg.report_limits import LimitFinding
-from sb3_nopg.report_summary import Bandwidth
-from sb3_nopg.report_support import SupportFigures
-from sb3_nopg.report_trajectories import POOR_MODEL
-from sb3_nopg.report_verdict import Returns, judge
+from sb3_nopg.report import verdict as rules
+from sb3_nopg.report.limits import LimitFinding
+from sb3_nopg.report.summary import Bandwidth
+from sb3_nopg.report.support import SupportFigures
+from sb3_nopg.report.trajectories import POOR_MODEL
+from sb3_nopg.report.verdict import Returns, judge
 
 RETURNS = Returns(
     plain=80.0,

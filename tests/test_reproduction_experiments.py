@@ -13,19 +13,19 @@ import pytest
 
 import nopg_envs
 from sb3_nopg import NOPG, InputError, TransitionDataset
-from sb3_nopg.baselines.kernel_value_iteration import KernelValueIteration
-from sb3_nopg.reproduction import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
-from sb3_nopg.reproduction.comparison import Comparison
-from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.methods import nopg_model, total_reward
-from sb3_nopg.reproduction.report import (
+from sb3_nopg.experiments import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
+from sb3_nopg.experiments.baselines.kernel_value_iteration import KernelValueIteration
+from sb3_nopg.experiments.comparison import Comparison
+from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.methods import nopg_model, total_reward
+from sb3_nopg.experiments.report import (
     mean_interval,
     new_figure,
     read_interval,
     read_markdown_tables,
     save_figure,
 )
-from sb3_nopg.reproduction.runner import reproduce
+from sb3_nopg.experiments.runner import reproduce
 
 NAMES = ("pendulum-grid", "pendulum-random", "cartpole-random", "mountain-car")
 

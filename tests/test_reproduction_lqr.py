@@ -8,16 +8,16 @@ import pytest
 from matplotlib.image import imread
 
 from nopg_envs.lqr import LQREnv
-from sb3_nopg.baselines import OfflineDPG
-from sb3_nopg.errors import SolverError
-from sb3_nopg.reproduction import applicability, load_experiment, lqr_gradient
-from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.lqr_cells import CASES, METHODS, SETTING, case_data, case_gradient, policy_kind
-from sb3_nopg.reproduction.lqr_methods import BY_DENSITY, PAPER_ESTIMATE, ascend, gradient_function, gradient_or_none, nopg
-from sb3_nopg.reproduction.lqr_methods import METHODS as GRADIENT_METHODS
-from sb3_nopg.reproduction.lqr_problem import SETTINGS, collect, finite_horizon_gradient, make_env, true_gradient
-from sb3_nopg.reproduction.lqr_statistics import DISTANCES, quality, quality_by_distance
-from sb3_nopg.reproduction.report import read_interval, read_markdown_tables
+from sb3_nopg.common.errors import SolverError
+from sb3_nopg.experiments import applicability, load_experiment, lqr_gradient
+from sb3_nopg.experiments.baselines import OfflineDPG
+from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.lqr_cells import CASES, METHODS, SETTING, case_data, case_gradient, policy_kind
+from sb3_nopg.experiments.lqr_methods import BY_DENSITY, PAPER_ESTIMATE, ascend, gradient_function, gradient_or_none, nopg
+from sb3_nopg.experiments.lqr_methods import METHODS as GRADIENT_METHODS
+from sb3_nopg.experiments.lqr_problem import SETTINGS, collect, finite_horizon_gradient, make_env, true_gradient
+from sb3_nopg.experiments.lqr_statistics import DISTANCES, quality, quality_by_distance
+from sb3_nopg.experiments.report import read_interval, read_markdown_tables
 
 
 def simulated_return(env: LQREnv, gain: np.ndarray, horizon: int) -> float:

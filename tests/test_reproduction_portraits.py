@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from sb3_nopg.reproduction import load_experiment, portraits
-from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.report import read_markdown_tables
+from sb3_nopg.experiments import load_experiment, portraits
+from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.report import read_markdown_tables
 
 
 class Feedback:

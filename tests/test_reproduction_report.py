@@ -9,10 +9,10 @@ from importlib.metadata import version
 
 import pytest
 
-from sb3_nopg.datafiles.files import replacing
-from sb3_nopg.reproduction import run_report, workers
-from sb3_nopg.reproduction import versions as package_versions
-from sb3_nopg.reproduction.report import (
+from sb3_nopg.data.files.files import replacing
+from sb3_nopg.experiments import run_report, workers
+from sb3_nopg.experiments import versions as package_versions
+from sb3_nopg.experiments.report import (
     interval_cell,
     markdown_table,
     mean_interval,
@@ -20,9 +20,9 @@ from sb3_nopg.reproduction.report import (
     read_markdown_tables,
     write_numbers,
 )
-from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
-from sb3_nopg.reproduction.run_report import NothingToReportError
-from sb3_nopg.reproduction.runner import TrialError, Workplace, reproduce, run_trials
+from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
+from sb3_nopg.experiments.run_report import NothingToReportError
+from sb3_nopg.experiments.runner import TrialError, Workplace, reproduce, run_trials
 from toy_experiments import executions, experiment_of, fails, gives_a_matrix, square, squares
 
 

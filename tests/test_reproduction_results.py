@@ -8,9 +8,9 @@ import re
 import numpy as np
 import pytest
 
-from sb3_nopg.reproduction import EXPERIMENTS, load_experiment
-from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.report import mean_interval, read_markdown_tables
+from sb3_nopg.experiments import EXPERIMENTS, load_experiment
+from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.report import mean_interval, read_markdown_tables
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "reproduction"

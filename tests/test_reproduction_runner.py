@@ -16,12 +16,12 @@ import pytest
 import torch as th
 
 from sb3_nopg import InputError
-from sb3_nopg.reproduction import EXPERIMENTS, load_experiment, run_report, workers
-from sb3_nopg.reproduction import code_version as versions
-from sb3_nopg.reproduction.experiment import device_of, on_device
-from sb3_nopg.reproduction.report import read_markdown_tables
-from sb3_nopg.reproduction.results_file import Record, ResultsFile, trial_key
-from sb3_nopg.reproduction.runner import TrialError, Workplace, of_methods, reproduce, run_trials
+from sb3_nopg.experiments import EXPERIMENTS, load_experiment, run_report, workers
+from sb3_nopg.experiments import code_version as versions
+from sb3_nopg.experiments.experiment import device_of, on_device
+from sb3_nopg.experiments.report import read_markdown_tables
+from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
+from sb3_nopg.experiments.runner import TrialError, Workplace, of_methods, reproduce, run_trials
 from toy_experiments import (
     executions,
     experiment_of,
@@ -199,7 +199,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path):
         "import pathlib, toy_experiments as t\n"
         f"folder = pathlib.Path({str(tmp_path)!r})\n"
         "experiment = t.experiment_of(t.square, folder, seconds=0.3)\n"
-        "from sb3_nopg.reproduction.runner import Workplace, reproduce\n"
+        "from sb3_nopg.experiments.runner import Workplace, reproduce\n"
         "reproduce(experiment, folder, n_seeds=8, workplace=Workplace(n_jobs=2))\n"
     )
     results = ResultsFile(tmp_path / "squares.jsonl")

@@ -8,10 +8,9 @@ import pytest
 from matplotlib.image import imread
 from scipy.integrate import quad
 
-from sb3_nopg.nopg import NOPG
-from sb3_nopg.reproduction import load_experiment, theory_bounds
-from sb3_nopg.reproduction.extent import Extent
-from sb3_nopg.reproduction.lqr_chains import (
+from sb3_nopg.experiments import load_experiment, theory_bounds
+from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.lqr_chains import (
     CLOSED_LOOP,
     GAMMA,
     chain_data,
@@ -20,7 +19,8 @@ from sb3_nopg.reproduction.lqr_chains import (
     true_values,
     value_limit,
 )
-from sb3_nopg.reproduction.report import read_markdown_tables
+from sb3_nopg.experiments.report import read_markdown_tables
+from sb3_nopg.nopg import NOPG
 
 POINTS = np.array([-2.0, -0.3, 0.0, 1.1])
 

@@ -7,10 +7,10 @@ from gymnasium import spaces
 from scipy.linalg import solve_discrete_are
 
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.bellman.gradient import Bundle, trajectory_gradient
 from sb3_nopg.bellman.riccati import riccati_controller
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.policies import DeterministicLinearPolicy
-from sb3_nopg.training.objective import Bundle, trajectory_gradient
+from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy
 from systems import A, B, Q, R, linear, linear_reward, record
 
 GAMMA = 0.95

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sb3_nopg import DynamicsModel, TransitionDataset
-from sb3_nopg.errors import InputError
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.prediction.rollouts import Actor, Rollouts, roll_out, together
 
 

@@ -35,7 +35,7 @@ from torch import nn
 
 from sb3_nopg import NOPG, NOPGD, NOPGS, InputError, NOPGPolicy, TransitionDataset
 from sb3_nopg.paper import AS_IN_THE_PAPER
-from sb3_nopg.policies import (
+from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
     GaussianLinearPolicy,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch as th
 
-from sb3_nopg import solvers
-from sb3_nopg.errors import SolverError
-from sb3_nopg.partition import halve_repeatedly
-from sb3_nopg.solvers import Solution, SolutionHistory, bicgstab, dense_lu, gmres, solve
-from sb3_nopg.solvers import coarse as coarse_module
-from sb3_nopg.solvers.coarse import CoarseModel
-from sb3_nopg.transition import TransitionMatrix
+from sb3_nopg.bellman import solvers
+from sb3_nopg.bellman.solvers import Solution, SolutionHistory, bicgstab, dense_lu, gmres, solve
+from sb3_nopg.bellman.solvers import coarse as coarse_module
+from sb3_nopg.bellman.solvers.coarse import CoarseModel
+from sb3_nopg.bellman.transition import TransitionMatrix
+from sb3_nopg.common.errors import SolverError
+from sb3_nopg.kernels.partition import halve_repeatedly
 
 
 def stochastic_matrix(n: int, seed: int = 0, k: int = 5, drift: int = 0) -> th.Tensor:

@@ -7,7 +7,7 @@ import pytest
 
 from nopg_envs.demonstrations import demonstration_file
 from sb3_nopg import NOPGD, TransitionDataset
-from sb3_nopg.reporting import announce_tempting_ends
+from sb3_nopg.training.log import announce_tempting_ends
 
 WORDS = "Ending the task is worth more than going on"
 

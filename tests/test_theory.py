@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from sb3_nopg.errors import InputError
-from sb3_nopg.theory import bias_bound_regression, bias_bound_value
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.prediction.bias_bounds import bias_bound_regression, bias_bound_value
 
 constants = st.floats(0.0, 5.0)
 bandwidths = st.lists(st.floats(1e-3, 2.0), min_size=1, max_size=4)

@@ -100,7 +100,7 @@ def test_scattered_data_does_not_wake_the_fallbacks(caplog):
         iterations.append(model.logger.name_to_value["solver/q_iterations"])
         return True
 
-    with caplog.at_level(logging.WARNING, logger="sb3_nopg.solvers"):
+    with caplog.at_level(logging.WARNING, logger="sb3_nopg.bellman.solvers"):
         model.learn(30, callback=look, log_interval=None)
     assert "trying" not in caplog.text
     assert np.median(iterations) < 100

@@ -9,13 +9,18 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg import DynamicsModel
+from sb3_nopg.bellman.gradient import Bundle, Friction, trajectory_gradient
+from sb3_nopg.common.errors import SolverError
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.dynamics.trajectories import Path, Trajectories, draw_noise, follow, sweep_back, weigh
-from sb3_nopg.errors import SolverError
-from sb3_nopg.policies import DeterministicLinearPolicy, DeterministicMlpPolicy, GaussianLinearPolicy, GaussianMlpPolicy
-from sb3_nopg.step_function import step_function
-from sb3_nopg.training.objective import Bundle, Friction, trajectory_gradient
+from sb3_nopg.policies.nopg_policy import (
+    DeterministicLinearPolicy,
+    DeterministicMlpPolicy,
+    GaussianLinearPolicy,
+    GaussianMlpPolicy,
+)
+from sb3_nopg.policies.step_function import step_function
 from systems import (
     bends_along_the_first,
     bent_reward,

@@ -5,9 +5,9 @@ import pytest
 import torch as th
 
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg import transition as transition_module
-from sb3_nopg.processes import Processes
-from sb3_nopg.transition import SharedTransitionMatrix, TransitionMatrix
+from sb3_nopg.bellman import transition as transition_module
+from sb3_nopg.bellman.transition import SharedTransitionMatrix, TransitionMatrix
+from sb3_nopg.common.processes import Processes
 
 GAMMA = 0.9
 N, K = 70, 40

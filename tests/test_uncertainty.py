@@ -12,9 +12,9 @@ from conftest import random_problem
 from oracles import OracleProblem
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.bellman.on_samples import solve_bellman
+from sb3_nopg.bellman.solvers.coarse import CoarseModel
 from sb3_nopg.paper import AS_IN_THE_PAPER
-from sb3_nopg.solvers.coarse import CoarseModel
-from sb3_nopg.uncertainty import ReturnInterval, effective_sample_size, units_of
+from sb3_nopg.prediction.uncertainty import ReturnInterval, effective_sample_size, units_of
 
 
 def dataset_of(problem: OracleProblem, episode_length: int | None = None) -> TransitionDataset:

@@ -6,8 +6,8 @@ import torch as th
 from gymnasium import spaces
 
 from conftest import engine_problem, random_problem
-from sb3_nopg.baselines import value_iteration
-from sb3_nopg.baselines.value_iteration import candidate_actions, iterate_values
+from sb3_nopg.experiments.baselines import value_iteration
+from sb3_nopg.experiments.baselines.value_iteration import candidate_actions, iterate_values
 
 
 def optimal_values(weights: np.ndarray, rewards: np.ndarray, continues: np.ndarray, gamma: float) -> np.ndarray:

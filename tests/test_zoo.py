@@ -14,7 +14,7 @@ pytest.importorskip("rl_zoo3")
 from rl_zoo3.utils import ALGOS
 
 from sb3_nopg import InputError, SolverError
-from sb3_nopg.buffer import read_replay_buffer
+from sb3_nopg.data.buffer import read_replay_buffer
 from sb3_nopg.zoo.command_line import main
 from sb3_nopg.zoo.configs import shipped_configs
 from sb3_nopg.zoo.experiment import OfflineExperimentManager

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import torch as th
 
-from sb3_nopg.reproduction import Experiment
-from sb3_nopg.reproduction.report import markdown_table
-from sb3_nopg.reproduction.runner import run_trials
+from sb3_nopg.experiments import Experiment
+from sb3_nopg.experiments.report import markdown_table
+from sb3_nopg.experiments.runner import run_trials
 
 # What trials do. Each leaves a line in a file, so that one can count who ran how often.
 

@@ -22,12 +22,12 @@ import torch as th
 from scipy.sparse import csr_array
 
 from sb3_nopg.bellman.on_samples import WarmStart
+from sb3_nopg.bellman.solvers import Solution, SolutionHistory, solve
+from sb3_nopg.common.errors import SolverError
 from sb3_nopg.dynamics.bounds import Crossing
 from sb3_nopg.dynamics.interpolation import Weights
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.rewards import StepReward
-from sb3_nopg.errors import SolverError
-from sb3_nopg.solvers import Solution, SolutionHistory, solve
 
 
 @dataclass(frozen=True)

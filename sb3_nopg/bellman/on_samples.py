@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 import torch as th
 
-from sb3_nopg.errors import SolverError
-from sb3_nopg.problem import BellmanProblem
-from sb3_nopg.solvers import Iteration, LinearMap, Solution, SolutionHistory, solve
-from sb3_nopg.support import KernelWeights
+from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.bellman.solvers import Iteration, LinearMap, Solution, SolutionHistory, solve
+from sb3_nopg.common.errors import SolverError
+from sb3_nopg.kernels.support import KernelWeights
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.errors import InputError
 
 # Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
 _SOFTNESS, _MARGIN = 0.01, 3.0

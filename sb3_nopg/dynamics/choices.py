@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 import torch as th
 
-from sb3_nopg.action_lag import actions_follow_from_states
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.action_lag import actions_follow_from_states
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
@@ -17,7 +18,6 @@ from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
-from sb3_nopg.errors import InputError
 
 _logger = logging.getLogger(__name__)
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number.

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import torch as th
 
-from sb3_nopg.errors import InputError
+from sb3_nopg.common.errors import InputError
 
 # How far from the unit circle a pair of columns may lie, in any row: encoders and files round.
 _ROUNDING = 1e-3

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
 from sb3_nopg.dynamics.choices import Choices, choose
@@ -22,7 +23,6 @@ from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
 from sb3_nopg.dynamics.regression import Regressions, Samples
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, recorded_rewards
-from sb3_nopg.errors import InputError
 
 _logger = logging.getLogger(__name__)
 # Transitions per coefficient of one affine model, at least.

@@ -9,8 +9,8 @@ actions alone would do for voltages drawn at random, and fail as soon as a contr
 import numpy as np
 import torch as th
 
-from sb3_nopg.action_lag import rows_with_a_past
-from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.data.action_lag import rows_with_a_past
+from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.regression import AffineMaps, AffineRegression, Samples, spread_of
 
 MOST_EARLIER = 2

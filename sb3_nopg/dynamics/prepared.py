@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_nopg.datafiles.transform import episode_labels
-from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.transform import episode_labels
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.past import recorded_past

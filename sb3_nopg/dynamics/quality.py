@@ -13,14 +13,14 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 
-from sb3_nopg.action_lag import rows_with_a_past
-from sb3_nopg.datafiles.transform import episode_labels
-from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.action_lag import rows_with_a_past
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.transform import episode_labels
 from sb3_nopg.dynamics.cross_validation import LeftOut
 from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
 from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.stepping import Stepper
-from sb3_nopg.errors import InputError
 
 # More places to start from only take longer.
 _MOST_WINDOWS = 300

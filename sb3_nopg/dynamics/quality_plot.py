@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sb3_nopg.data_plot import save_picture
-from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.plot import save_picture
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.quality import fit_without, open_loop, windows
-from sb3_nopg.errors import InputError
 
 # Longer stretches than this show only that small errors grow.
 _MOST_STEPS = 200

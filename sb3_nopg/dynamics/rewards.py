@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch as th
 
-from sb3_nopg.datafiles.expression import evaluate
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.files.expression import evaluate
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.regression import Samples, spread_of
-from sb3_nopg.errors import InputError
 
 #: of states (m, d_s), actions (m, d_a) and next states (m, d_s), one number a row; NumPy arrays or torch tensors
 RewardFunction = Callable[[Any, Any, Any], Any]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import torch as th
 
+from sb3_nopg.bellman.gradient import Bundle, follow_policy, trajectory_gradient
 from sb3_nopg.dynamics.trajectories import draw_noise
-from sb3_nopg.policies import NOPGPolicy
-from sb3_nopg.training.estimator import ModelEstimator
-from sb3_nopg.training.objective import Bundle, follow_policy, trajectory_gradient
+from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.prediction.estimator import ModelEstimator
 
 # Trajectories that a return is the mean of, and states that are followed at one time.
 _LEAST_TRAJECTORIES, _MOST_STARTS, _CHUNK = 64, 512, 1024

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from sb3_nopg.checks import check_states
+from sb3_nopg.common.checks import check_states
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.errors import InputError
 from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 
 
@@ -20,7 +20,7 @@ def follow(model: DynamicsModel, policy: Any, starts: Any, n_steps: int, noise_s
     :param n_steps: to follow it at most
     :param noise_seed: of what is added to each step, drawn from what the model missed; None for the mean alone
     """
-    from sb3_nopg.prediction.policies import checked_actor
+    from sb3_nopg.prediction.policy_files import checked_actor
 
     if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer) or n_steps < 1:
         raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-from sb3_nopg.checks import check_states
-from sb3_nopg.datafiles.transform import episode_labels
-from sb3_nopg.dataset import TransitionDataset
+from sb3_nopg.common.checks import check_states
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.threads import threads_for
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.bounds import Limit
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.rewards import RewardFunction
-from sb3_nopg.errors import InputError
-from sb3_nopg.fingerprint import dataset_fingerprint
 from sb3_nopg.prediction.rollouts import Actor, Rollouts, roll_out, together
-from sb3_nopg.threads import threads_for
 
 N_MODELS, MOST_STARTS = 4, 32
 #: nodes of a model that policies are only followed through
@@ -205,7 +205,7 @@ def judge(
     :param seed: of models and noise
     :return: the ranking, best first
     """
-    from sb3_nopg.prediction.policies import actor_of, data_learned_from
+    from sb3_nopg.prediction.policy_files import actor_of, data_learned_from
 
     if not isinstance(policies, Mapping) or not policies:
         raise InputError("policies", "none given by name", "Give at least one, like {'mine': policy}")

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from sb3_nopg.bellman.gradient import follow_policy, nodes_gradient, trajectory_gradient
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.keeping import load_parameters, parameters_of
-from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.policies.step_function import step_function
+from sb3_nopg.prediction.estimator import ModelEstimator
 from sb3_nopg.prediction.judge import Judge, Judgement
 from sb3_nopg.prediction.rollouts import Actor
-from sb3_nopg.step_function import step_function
-from sb3_nopg.training.estimator import ModelEstimator
 from sb3_nopg.training.imitation import imitate
-from sb3_nopg.training.objective import follow_policy, nodes_gradient, trajectory_gradient
+from sb3_nopg.training.keeping import load_parameters, parameters_of
 
 _logger = logging.getLogger(__name__)
 VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"

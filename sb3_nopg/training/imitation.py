@@ -2,7 +2,7 @@
 
 import torch as th
 
-from sb3_nopg.policies import NOPGPolicy
+from sb3_nopg.policies.nopg_policy import NOPGPolicy
 
 # Next to a mean importance of one.
 _LEAST_IMPORTANCE = 0.1

@@ -57,7 +57,7 @@ def _run(command: str, rest: list[str]) -> int:
     import gymnasium as gym
     import yaml
 
-    from sb3_nopg.errors import SolverError
+    from sb3_nopg.common.errors import SolverError
     from sb3_nopg.zoo.registration import register
 
     register()

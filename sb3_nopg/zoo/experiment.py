@@ -13,9 +13,9 @@ from rl_zoo3.utils import ALGOS, get_wrapper_class
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_nopg.baselines.offline_ddpg import FixedDataLearner
-from sb3_nopg.errors import InputError, SolverError
+from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.training.fixed_data_ddpg import FixedDataLearner
 from sb3_nopg.zoo.configs import shipped_configs
 from sb3_nopg.zoo.recipes import check_recipe, make_dataset
 

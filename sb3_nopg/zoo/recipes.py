@@ -21,9 +21,9 @@ from gymnasium import spaces
 
 import nopg_envs
 from nopg_envs.behaviours import BEHAVIOURS, Behaviour
-from sb3_nopg.dataset import TransitionDataset
-from sb3_nopg.errors import InputError
-from sb3_nopg.symmetry import add_mirror_images
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.mirror_images import add_mirror_images
 
 #: where the transitions come from; a recipe names one of them
 SOURCES = ("file", "grid", "rollouts")

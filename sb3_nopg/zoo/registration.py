@@ -5,7 +5,7 @@ from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER, HYPERPARAMS_SAMPLER
 from rl_zoo3.utils import ALGOS
 
 import nopg_envs
-from sb3_nopg.baselines.offline_ddpg import FixedDataDDPG, FixedDataTD3
+from sb3_nopg.training.fixed_data_ddpg import FixedDataDDPG, FixedDataTD3
 from sb3_nopg.zoo import search_space
 from sb3_nopg.zoo.experiment import OfflineExperimentManager
 from sb3_nopg.zoo.playable import PlayableNOPG, PlayableNOPGD, PlayableNOPGS

@@ -1,0 +1,110 @@
+"""How the commands of ``nopg`` end: exit codes, and one line for what went wrong."""
+
+import functools
+import logging
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import ParamSpec, TypeVar
+
+import gymnasium as gym
+import typer
+
+from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.policies.export import ExportError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+EXIT_CODES = "Exit codes: 0 fine, 1 it ran but did not succeed, 2 wrong arguments or files, 130 interrupted."
+
+
+class ExitCode(IntEnum):
+    """For scripts."""
+
+    FINE = 0
+    FAILED = 1
+    USAGE = 2
+    INTERRUPTED = 130
+
+
+class UnsuccessfulError(RuntimeError):
+    """The command did what it was asked to, and the result is not what was hoped for."""
+
+
+class _Notes(logging.Handler):
+    """What the package logs goes to the error stream, so that a pipe gets only results."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def note(message: str) -> None:
+    """
+    :param message: worth knowing, but no reason to stop
+    """
+    typer.echo(f"Note: {message}", err=True)
+
+
+@contextmanager
+def _notes_of_the_package() -> Iterator[None]:
+    notes, logger = _Notes(), logging.getLogger("sb3_nopg")
+    # Other handlers would say it again.
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(notes)
+    try:
+        yield
+    finally:
+        logger.removeHandler(notes)
+        logger.propagate = propagated
+
+
+def one_line_errors(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """
+    What a person can put right ends the command with one line on the error stream and an exit code; anything else is a
+    defect and shows where.
+
+    :param command: of the command line
+    """
+
+    @functools.wraps(command)
+    def wrapped(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
+        try:
+            with _notes_of_the_package():
+                return command(*arguments, **options)
+        except (SolverError, ExportError, UnsuccessfulError) as error:
+            raise _exit(error, ExitCode.FAILED) from None
+        except (InputError, OSError, ImportError, MemoryError, gym.error.Error) as error:
+            raise _exit(error, ExitCode.USAGE) from None
+        except KeyboardInterrupt:
+            raise _exit("interrupted", ExitCode.INTERRUPTED) from None
+
+    return wrapped
+
+
+def _exit(error: object, code: ExitCode) -> typer.Exit:
+    message = " ".join(str(error).split()) or type(error).__name__
+    typer.echo(f"Error: {message}", err=True)
+    return typer.Exit(code)
+
+
+def check_output(option: str, path: pathlib.Path, suffixes: tuple[str, ...] = ()) -> None:
+    """
+    Fail before the work, not after it, where the result could not be written.
+
+    :param option: that named it
+    :param path: of the result
+    :param suffixes: that its name may have; () for any
+    """
+    if suffixes and path.suffix.lower() not in suffixes:
+        raise InputError(option, f"{path} does not end in {' or '.join(suffixes)}", "The ending chooses the format")
+    if path.is_dir():
+        raise InputError(option, f"{path} is a folder", "Give the name of a file")
+    folder = path.absolute().parent
+    # A new folder is made where it is missing, in the first of its parents that exists.
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(option, f"{path} cannot be written", "Choose a place that can be written to")

@@ -1,0 +1,214 @@
+"""A model's file, and the record beside it of what it was trained on, so that later commands need not be told again."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import pickle
+import zipfile
+from typing import Any
+
+import gymnasium as gym
+import stable_baselines3 as sb3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from sb3_nopg.commands.arguments import load_data, make_env
+from sb3_nopg.commands.failures import note
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.files import one_line, replacing
+from sb3_nopg.nopg import NOPG
+
+ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
+    "nopg": NOPG,
+    "a2c": sb3.A2C,
+    "ddpg": sb3.DDPG,
+    "ppo": sb3.PPO,
+    "sac": sb3.SAC,
+    "td3": sb3.TD3,
+}
+MODEL_HELP = "Model file that `nopg train` or model.save() wrote. It can run any program: only from people you trust."
+ENV_HELP = "Environment, as Gymnasium knows it; without it, the one that `nopg train` was given."
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRecord:
+    """
+    What a model was trained on, kept as JSON beside it.
+
+    :param data: file or recipe
+    :param data_digest: of the transitions
+    :param env: id, None where there was none
+    :param seed: of everything random
+    """
+
+    data: str
+    data_digest: str
+    env: str | None
+    seed: int
+
+    def save(self, model_path: pathlib.Path) -> None:
+        """
+        :param model_path: of the model
+        """
+        with replacing(record_path(model_path)) as partial:
+            partial.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, model_path: pathlib.Path) -> "TrainingRecord | None":
+        """
+        :param model_path: of the model
+        :return: None where there is no record
+        """
+        path = record_path(model_path)
+        if not path.is_file():
+            return None
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise InputError(
+                str(path), f"no record of `nopg train` ({one_line(error)})", "Remove it, and pass --data and --env"
+            ) from error
+
+
+def record_path(model_path: pathlib.Path) -> pathlib.Path:
+    return model_path.with_suffix(".json")
+
+
+def progress_path(model_path: pathlib.Path) -> pathlib.Path:
+    return model_path.with_suffix(".progress.csv")
+
+
+def digest(data: TransitionDataset) -> str:
+    """
+    :param data: the transitions
+    :return: SHA-256 of all their numbers
+    """
+    total = hashlib.sha256()
+    for array in (data.observations, data.actions, data.rewards, data.next_observations, data.terminals):
+        total.update(f"{array.dtype.str} {array.shape} ".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def find_model(path: pathlib.Path) -> pathlib.Path:
+    """
+    :param path: as given, with or without its ending
+    """
+    for candidate in (path, path.with_name(path.name + ".zip")):
+        if candidate.is_file():
+            return candidate
+    raise InputError("MODEL", f"there is no file {path}", "Give what `nopg train` or model.save() wrote")
+
+
+def load_model(path: pathlib.Path, algo: str = "nopg", env: gym.Env | None = None) -> BaseAlgorithm:
+    """
+    :param path: of a file that exists
+    :param algo: a name of `ALGORITHMS`
+    :param env: to go with it
+    """
+    if algo not in ALGORITHMS:
+        raise InputError("--algo", f"{algo!r} is unknown", f"Use one of {', '.join(ALGORITHMS)}")
+    try:
+        # Models are small, and whoever evaluates them may have no GPU.
+        return ALGORITHMS[algo].load(path, env=env, device="cpu")
+    except InputError as error:
+        fix = "Give what `nopg train` or model.save() wrote; --algo names another algorithm where a command takes any"
+        raise InputError("MODEL", f"{path} is no model of {algo} ({one_line(error)})", fix) from error
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+        EOFError,
+        RuntimeError,
+        ImportError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise InputError(
+            "MODEL",
+            f"{path} is no model of {algo}, or does not fit the environment ({one_line(error)})",
+            "Give what `nopg train` or model.save() wrote",
+        ) from error
+
+
+def load_with_data(
+    path: pathlib.Path, data: str | None, env_id: str | None, *, trust: bool, algo: str = "nopg", needs_data: bool = True
+) -> tuple[BaseAlgorithm, TrainingRecord | None]:
+    """
+    A model with its data attached, and its environment where there is one.
+
+    :param path: of the model, a file that exists
+    :param data: file or recipe; None for what the model was trained on
+    :param env_id: None for the one it was trained with
+    :param trust: whether to read pickles
+    :param algo: a name of `ALGORITHMS`; only NOPG gets its data
+    :param needs_data: whether it is of no use without
+    """
+    record = TrainingRecord.load(path)
+    env_id = record.env if env_id is None and record is not None else env_id
+    model = load_model(path, algo, None if env_id is None else make_env(env_id))
+    if not isinstance(model, NOPG):
+        return model, record
+    if data is None and record is None:
+        if needs_data:
+            raise InputError("--data", f"nothing beside {path} tells what it was trained on", "Pass --data")
+        return model, record
+    transitions = _find_data(data, record, env_id, trust=trust)
+    if record is not None and digest(transitions) != record.data_digest:
+        note("this is not the data that the model was trained on.")
+    model.set_dataset(transitions)
+    return model, record
+
+
+def attach_normalization(
+    model: BaseAlgorithm, model_path: pathlib.Path, given: pathlib.Path | None, env_id: str | None, *, trust: bool
+) -> None:
+    """
+    SB3 keeps the normalisation of observations in a file of its own: a policy without it would act on the wrong numbers.
+
+    :param model: of any algorithm but ours, which carries its own
+    :param model_path: of its file
+    :param given: file that ``VecNormalize.save`` wrote; None if there was none
+    :param env_id: of the environment
+    :param trust: whether to read it, a pickle
+    """
+    if given is None:
+        beside = [path for path in model_path.absolute().parent.glob("**/vecnormalize.pkl") if path.is_file()]
+        if beside:
+            raise InputError("--vec-normalize", f"{beside[0]} lies beside the model and is not named", "Pass it, with --trust")
+        note("if the model was trained behind a VecNormalize, its file does not say so: pass --vec-normalize, with --trust.")
+        return
+    if not trust:
+        raise InputError("--vec-normalize", f"{given} is a pickle, which can run any program", "Pass --trust if you trust it")
+    if env_id is None:
+        raise InputError("--vec-normalize", "needs the environment that it normalises", "Pass --env")
+    try:
+        model.set_env(VecNormalize.load(str(given), DummyVecEnv([lambda: make_env(env_id)])))
+    except (pickle.UnpicklingError, EOFError, AttributeError, AssertionError, ValueError) as error:
+        fix = "Give what VecNormalize.save() wrote, and the environment that it was made for"
+        raise InputError("--vec-normalize", f"{given} cannot be used ({one_line(error)})", fix) from error
+
+
+def _find_data(data: str | None, record: TrainingRecord | None, env_id: str | None, *, trust: bool) -> TransitionDataset:
+    if data is not None:
+        return load_data(data, env_id, 0 if record is None else record.seed, trust=trust)
+    assert record is not None
+    try:
+        return load_data(record.data, env_id, record.seed, trust=trust)
+    except FileNotFoundError as error:
+        raise InputError("--data", f"{record.data}, which the model was trained on, is gone", "Pass --data") from error
+
+
+def check_fits_env(model: BaseAlgorithm, env: gym.Env) -> None:
+    """:raises InputError: unless the model can act in the environment"""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("observations", model.observation_space, env.observation_space),
+        ("actions", model.action_space, env.action_space),
+    ]
+    for name, own, other in pairs:
+        if own.shape != other.shape or type(own) is not type(other):
+            raise InputError("--env", f"its {name} are {other}, those of the model {own}", "Give the model's own environment")

@@ -1,0 +1,1 @@
+"""Recorded transitions: the data set, its files, what they hold."""

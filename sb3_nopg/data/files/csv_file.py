@@ -1,0 +1,153 @@
+"""Comma-separated text with named columns; numbers are written so that reading gives the same bits."""
+
+import contextlib
+import csv
+import pathlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, TextIO
+
+import numpy as np
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.files import one_line, replacing, unreadable
+from sb3_nopg.data.files.limits import check_columns, check_size
+from sb3_nopg.data.files.tables import Columns, find_columns, from_table, parse_description, to_table
+
+#: first line of a file that `write` wrote, before its description; most programs can be told to skip it as a comment
+MARK = "# sb3-nopg "
+_LONGEST_LINE = 2**20
+_CHUNK = 10_000
+# What other programs write for yes, no and nothing.
+_WORDS = {"true": 1.0, "false": 0.0, "": np.nan}
+
+
+def read(path: pathlib.Path, delimiter: str = ",", **columns: Any) -> dict[str, Any]:
+    """
+    :param path: of a UTF-8 text whose first line names the columns
+    :param delimiter: between fields, one character
+    :param columns: see `sb3_nopg.data.files.tables.Columns`
+    :return: arguments of `TransitionDataset`
+    """
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+        raise InputError("delimiter", f"{delimiter!r} is not one character", 'Use "," or ";" or a tabulator')
+    try:
+        check_size(path, "the text", path.stat().st_size)
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            description, header, n_lines = _read_head(path, file, delimiter)
+            layout = find_columns(path, header, Columns(**columns))
+            text_column = layout.single.get("episode_ids")
+            table = _read_columns(path, file, delimiter, header, n_lines, layout.needed, text_column)
+    except UnicodeError as error:
+        raise InputError(str(path), f"not UTF-8 text ({one_line(error)})", "Save it as UTF-8") from error
+    except InputError:
+        raise
+    except (OSError, csv.Error) as error:
+        raise unreadable(path, "CSV table", error) from error
+    return from_table(path, table, layout, description)
+
+
+def _read_columns(
+    path: pathlib.Path,
+    file: TextIO,
+    delimiter: str,
+    header: list[str],
+    n_lines: int,
+    needed: list[str],
+    text_column: str | None,
+) -> dict[str, np.ndarray]:
+    """Rows are turned into columns of numbers a few thousand at a time: as text, they would take ten times the memory."""
+    reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
+    rows = _whole_rows(path, reader, len(header), n_lines)
+    pieces: dict[str, list[np.ndarray]] = {name: [] for name in needed}
+    while chunk := list(islice(rows, _CHUNK)):
+        fields = list(zip(*chunk, strict=True))
+        for name in needed:
+            texts = fields[header.index(name)]
+            pieces[name].append(np.array(texts) if name == text_column else _parse(path, name, texts, fields[-1]))
+    table = {name: np.concatenate(arrays) if arrays else np.empty(0) for name, arrays in pieces.items()}
+    if text_column is not None:
+        # Names of episodes are mostly numbers, and those are kept as they are.
+        with contextlib.suppress(ValueError, OverflowError):
+            table[text_column] = table[text_column].astype(np.int64)
+    return table
+
+
+def _whole_rows(path: pathlib.Path, reader: Any, n_fields: int, n_lines: int) -> Iterator[list[str]]:
+    """Rows with the number of their line as one more field; blank lines are left out."""
+    for row in reader:
+        if not row:
+            continue
+        line = n_lines + reader.line_num
+        if len(row) != n_fields:
+            raise InputError(
+                str(path), f"line {line} has {len(row)} fields where the first line names {n_fields}", "Repair or remove it"
+            )
+        row.append(str(line))
+        yield row
+
+
+def _parse(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[str]) -> np.ndarray:
+    """Numbers exactly as Python reads them; an empty field is NaN, and refused later with all others."""
+    try:
+        return np.array([float(text) for text in texts])
+    except ValueError:
+        pass
+    numbers = np.empty(len(texts))
+    for index, text in enumerate(texts):
+        try:
+            numbers[index] = _WORDS[text.strip().lower()] if text.strip().lower() in _WORDS else float(text)
+        except ValueError as error:
+            raise InputError(
+                str(path),
+                f"column {name!r} holds {text!r:.60} where a number should be, in line {lines[index]}",
+                "Repair or remove it",
+            ) from error
+    return numbers
+
+
+def _read_head(path: pathlib.Path, file: TextIO, delimiter: str) -> tuple[dict[str, Any], list[str], int]:
+    """Description, column names, and how many lines they took."""
+    line, n_lines, description = _line(path, file), 1, {}
+    if line.startswith(MARK):
+        description = parse_description(path, line.removeprefix(MARK))
+        line, n_lines = _line(path, file), 2
+    header = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
+    if not any(header):
+        raise InputError(str(path), "the file is empty, or its first line names no columns", "Name each column there")
+    check_columns(path, "the first line", len(header))
+    if len(header) == 1:
+        for other in ";\t":
+            if other in line and other != delimiter:
+                raise InputError(str(path), f"fields are separated by {other!r}", f"Pass delimiter={other!r} (--delimiter)")
+    twice = sorted({name for name in header if header.count(name) > 1}) if len(set(header)) < len(header) else []
+    if twice:
+        raise InputError(str(path), f"more than one column is named {twice[0]!r}", "Give each column a name of its own")
+    return description, header, n_lines
+
+
+def _line(path: pathlib.Path, file: TextIO) -> str:
+    line = file.readline(_LONGEST_LINE)
+    if len(line) == _LONGEST_LINE:
+        raise InputError(
+            str(path),
+            f"its first line is longer than {_LONGEST_LINE:,} characters",
+            "Give one row for each transition; a transposed table looks like this",
+        )
+    return line
+
+
+def write(dataset: TransitionDataset, path: pathlib.Path) -> None:
+    """
+    :param dataset: the data
+    :param path: file to write
+    """
+    table, description = to_table(dataset)
+    # tolist() makes Python's numbers, whose text is the shortest that reads as the same bits.
+    columns = [(column.astype(np.int64) if column.dtype == bool else column).tolist() for column in table.values()]
+    with replacing(path) as partial, open(partial, "w", encoding="utf-8", newline="") as file:
+        file.write(f"{MARK}{description}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*columns, strict=True))

@@ -1,0 +1,104 @@
+"""The arrays and spaces of a data set under the names that files give them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+
+FORMAT_VERSION = 1
+REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
+SPACES = ("observation_space", "action_space")
+ARRAYS = tuple(field.name for field in fields(TransitionDataset) if field.name not in SPACES)
+#: array of older files, whose transitions a model may have made
+SYNTHETIC = "synthetic"
+#: every name that a file of arrays may use
+STORED = ("format_version", *ARRAYS, SYNTHETIC, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
+
+
+def to_arrays(dataset: TransitionDataset) -> dict[str, np.ndarray]:
+    """
+    :param dataset: the data
+    :return: all of it as plain arrays, a space as its two bounds
+    """
+    arrays: dict[str, np.ndarray] = {"format_version": np.array(FORMAT_VERSION)}
+    for field in fields(dataset):
+        value = getattr(dataset, field.name)
+        if isinstance(value, spaces.Box):
+            arrays[f"{field.name}_low"], arrays[f"{field.name}_high"] = value.low, value.high
+        elif value is not None:
+            arrays[field.name] = value
+    return arrays
+
+
+def from_arrays(
+    path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray], required: tuple[str, ...] = REQUIRED
+) -> dict[str, Any]:
+    """
+    :param path: the arrays were read from
+    :param arrays: under our names; others are left alone
+    :param required: names that must be there
+    :return: arguments of `TransitionDataset`
+    """
+    missing = [name for name in required if name not in arrays]
+    if missing:
+        raise InputError(
+            str(path), f"not a transition data set, without {', '.join(missing)}", f"It needs {', '.join(required)}"
+        )
+    version = arrays.get("format_version", np.array(0))
+    if version.shape != () or version.dtype.kind not in "iu" or version > FORMAT_VERSION:
+        raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
+    check_recorded(path, arrays.get(SYNTHETIC))
+    values: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
+    for name in SPACES:
+        if not {f"{name}_low", f"{name}_high"} & set(arrays):
+            continue
+        try:
+            low, high = arrays[f"{name}_low"], arrays[f"{name}_high"]
+            values[name] = spaces.Box(low, high, dtype=low.dtype.type)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error
+    return values
+
+
+def check_recorded(path: str | os.PathLike[str], synthetic: np.ndarray | None) -> None:
+    """
+    :param path: the array was read from
+    :param synthetic: whether a model made each transition, (n,); None where the file does not say
+    :raises InputError: where one did
+    """
+    if synthetic is not None and np.any(synthetic):
+        raise InputError(
+            str(path),
+            f"a model made {int(np.count_nonzero(synthetic))} of its transitions, nobody recorded them",
+            "Give the data that they were made from",
+        )
+
+
+def describe_space(space: spaces.Box | None) -> dict[str, Any] | None:
+    """
+    :param space: None for none
+    :return: for JSON, which knows no arrays
+    """
+    return None if space is None else {"dtype": str(space.dtype), "low": space.low.tolist(), "high": space.high.tolist()}
+
+
+def space_from_description(path: str | os.PathLike[str], name: str, description: Any) -> spaces.Box | None:
+    """
+    :param path: the description was read from
+    :param name: of the space
+    :param description: what `describe_space` made
+    """
+    if description is None:
+        return None
+    try:
+        dtype = np.dtype(description["dtype"])
+        low, high = (np.array(description[bound], dtype=dtype) for bound in ("low", "high"))
+        return spaces.Box(low, high, dtype=dtype.type)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error

@@ -1,0 +1,64 @@
+"""HDF5 in D4RL's layout: one array for each key at the root of the file."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.episodes import with_next_observations
+from sb3_nopg.data.files.fields import REQUIRED, STORED, SYNTHETIC, from_arrays, to_arrays
+from sb3_nopg.data.files.files import optional_module, replacing, unreadable
+from sb3_nopg.data.files.limits import check_declared
+
+_VECTORS = ("observations", "actions", "next_observations")
+_NUMBERS = ("rewards", "terminals", "timeouts", "episode_ids", SYNTHETIC)
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """
+    :param path: ``next_observations`` may be missing, then each is the observation of the next row of its episode
+    :return: arguments of `TransitionDataset`
+    """
+    h5py = optional_module("h5py", path)
+    try:
+        with h5py.File(path, "r") as file:
+            arrays = {name: _array(h5py, path, file, name) for name in STORED if name in file}
+    except InputError:
+        raise
+    # What a damaged file raises depends on the byte it breaks at.
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        raise unreadable(path, "HDF5 file", error) from error
+    values = from_arrays(path, arrays, required=tuple(name for name in REQUIRED if name != "next_observations"))
+    return with_next_observations(str(path), values) if values["next_observations"] is None else values
+
+
+def _array(h5py: Any, path: pathlib.Path, file: Any, name: str) -> np.ndarray:
+    link = file.get(name, getlink=True)
+    item = None if isinstance(link, h5py.ExternalLink) else file[name]
+    # A file from elsewhere could show the contents of any other file of this computer as its data.
+    if item is None or (isinstance(item, h5py.Dataset) and (item.is_virtual or item.external)):
+        raise InputError(str(path), f"{name} lies in another file", "Give a file that holds its own data")
+    if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "biuf" or item.shape is None:
+        raise InputError(str(path), f"{name} is not an array of numbers", "Use the key layout of D4RL")
+    check_declared(path, name, item.shape, item.dtype.itemsize)
+    array = np.asarray(item[()])
+    # D4RL's files differ in whether a single number a step is a column or not.
+    if name in _VECTORS and array.ndim == 1:
+        return array[:, None]
+    if name in _NUMBERS and array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    return array
+
+
+def write(dataset: TransitionDataset, path: pathlib.Path) -> None:
+    """
+    :param dataset: the data
+    :param path: file to write
+    """
+    h5py = optional_module("h5py", path)
+    with replacing(path) as partial, h5py.File(partial, "w") as file:
+        for name, array in to_arrays(dataset).items():
+            # HDF5 compresses arrays, not single numbers.
+            file.create_dataset(name, data=array, compression="gzip" if array.ndim else None)

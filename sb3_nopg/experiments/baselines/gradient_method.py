@@ -1,0 +1,148 @@
+"""What the baselines with a policy, a fixed data set and an optimiser have in common."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.utils import FloatSchedule, configure_logger, set_random_seed
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.buffer import check_fits_spaces, spaces_of
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.policies.nopg_policy import NOPGPolicy
+
+SelfMethod = TypeVar("SelfMethod", bound="GradientMethod")
+
+
+class GradientMethod(ABC):
+    """
+    A policy that follows an estimate of its gradient on a fixed data set; nothing is ever tried out.
+
+    :param policy: ``"MlpPolicy"`` or ``"LinearPolicy"``, a subclass of :class:`sb3_nopg.NOPGPolicy`, or a policy, which is
+        then trained itself
+    :param dataset: the data, with the spaces where they are to be other than what the data span
+    :param learning_rate: of Adam for the policy
+    :param gamma: discount, in [0, 1]: episodes are finite
+    :param policy_kwargs: further arguments of a policy that is made here
+    :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
+    :param seed: of the policy's first parameters
+    :param verbose: 1 for a table of progress
+    """
+
+    # By name, as in NOPG.
+    policies: ClassVar[dict[str, type[NOPGPolicy]]]
+
+    def __init__(
+        self,
+        policy: str | type[NOPGPolicy] | th.nn.Module,
+        dataset: TransitionDataset,
+        learning_rate: float,
+        gamma: float,
+        policy_kwargs: dict[str, Any] | None,
+        normalize_observations: bool,
+        seed: int | None,
+        verbose: int,
+    ):
+        check_between("gamma", gamma, 0.0, 1.0)
+        check_positive("learning_rate", learning_rate)
+        self.dataset, self.gamma, self.learning_rate = dataset, float(gamma), float(learning_rate)
+        self.observation_space, self.action_space = spaces_of(dataset)
+        check_fits_spaces(dataset, self.observation_space, self.action_space)
+        if seed is not None:
+            set_random_seed(seed)
+        self.policy: Any = self._make_policy(policy, policy_kwargs or {})
+        if normalize_observations and isinstance(self.policy, NOPGPolicy):
+            self.policy.fit_normalization(dataset.observations)
+        self.optimizer = th.optim.Adam(self.policy.parameters(), lr=self.learning_rate)
+        # Under SB3's name, for its callbacks: here, updates of the policy.
+        self.num_timesteps = 0
+        self.verbose = verbose
+        self.logger: Logger = configure_logger(verbose=verbose)
+
+    def _make_policy(self, policy: Any, arguments: dict[str, Any]) -> th.nn.Module:
+        if isinstance(policy, th.nn.Module):
+            if arguments:
+                raise InputError("policy_kwargs", "given for a policy that exists already", "Give its class, or no arguments")
+            return policy
+        if isinstance(policy, str):
+            if policy not in self.policies:
+                raise InputError("policy", f"{policy!r} is unknown", f"Give one of {', '.join(self.policies)}, or a policy")
+            policy = self.policies[policy]
+        if not (isinstance(policy, type) and issubclass(policy, NOPGPolicy)):
+            raise InputError("policy", f"{policy!r} is no policy", f"Give one of {', '.join(self.policies)}, or a policy")
+        policy_class: Any = policy
+        made = policy_class(self.observation_space, self.action_space, FloatSchedule(self.learning_rate), **arguments)
+        # Products of many density ratios, and squares of an unstable system's states: float32 would show.
+        return made.double()
+
+    @property
+    def device(self) -> th.device:
+        return next(self.policy.parameters()).device
+
+    def learn(self: SelfMethod, n_updates: int, callback: BaseCallback | list[BaseCallback] | None = None) -> SelfMethod:
+        """
+        Go on from where the policy is.
+
+        :param n_updates: of the policy
+        :param callback: called after every update; may stop the learning, see :class:`.BestEvaluation`
+        :return: the model
+        """
+        if isinstance(n_updates, bool) or not isinstance(n_updates, int | np.integer) or n_updates < 0:
+            raise InputError("n_updates", f"{n_updates!r} is not a whole number", "Give 0 or more")
+        calls = callback if isinstance(callback, BaseCallback) else CallbackList(callback or [])
+        calls.init_callback(self)  # type: ignore[arg-type]
+        calls.on_training_start(locals(), globals())
+        for _ in range(n_updates):
+            self._update()
+            self.num_timesteps += 1
+            if self.verbose and self.num_timesteps % 100 == 0:
+                self.logger.dump(self.num_timesteps)
+            if not calls.on_step():
+                break
+        calls.on_training_end()
+        return self
+
+    @abstractmethod
+    def _update(self) -> None:
+        """One step of the policy."""
+
+    def predict(
+        self,
+        observation: np.ndarray,
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """As in SB3: action or actions, and the state, which nothing here has."""
+        return self.policy.predict(observation, state, episode_start, deterministic)
+
+    def _tensor(self, array: np.ndarray) -> th.Tensor:
+        return th.as_tensor(np.array(array, dtype=np.float64), device=self.device)
+
+
+def flat_gradient(value: th.Tensor, parameters: list[th.nn.Parameter]) -> th.Tensor:
+    """
+    :param value: scalar
+    :param parameters: of the policy
+    :return: derivatives in the order of ``torch.nn.utils.parameters_to_vector``, zero for those that do not matter
+    """
+    gradients = th.autograd.grad(value, parameters, allow_unused=True)
+    return th.cat(
+        [
+            (th.zeros_like(parameter) if gradient is None else gradient).flatten()
+            for gradient, parameter in zip(gradients, parameters, strict=True)
+        ]
+    )
+
+
+def check_between(name: str, value: Any, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
+        raise InputError(name, f"{value!r} is out of range", f"Give a number in [{low:g}, {high:g}]")
+
+
+def check_positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < np.inf:
+        raise InputError(name, f"{value!r} is not a positive number", "Give a positive number")

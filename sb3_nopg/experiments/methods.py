@@ -1,0 +1,272 @@
+"""Every algorithm that is compared, from a data set to the return that what it learned earns."""
+
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from sb3_nopg.common.errors import SolverError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.experiments.baselines import (
+    PAPER_SETTINGS,
+    PWIS,
+    BehaviorPolicy,
+    BestEvaluation,
+    KernelValueIteration,
+    offline_ddpg,
+    online_ddpg,
+)
+from sb3_nopg.experiments.baselines.d3rlpy_runner import train as train_d3rlpy
+from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3RLPY_VERSION
+from sb3_nopg.experiments.experiment import Result, Trial, device_of
+from sb3_nopg.nopg import NOPG
+from sb3_nopg.paper import AS_IN_THE_PAPER
+
+_BANDWIDTHS = ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")
+# The paper's stay what they are when this library's defaults change. Each task adds its factors to them.
+_NOPG_SETTINGS: dict[str, dict[str, Any]] = {
+    "paper": {
+        **AS_IN_THE_PAPER,
+        "n_next_state_samples": 1,
+        "learning_rate": 1e-2,
+    },
+    "defaults": {},
+}
+_KBRL_SETTINGS: dict[str, Any] = {
+    **dict.fromkeys(_BANDWIDTHS, "effective_neighbors"),
+    "weights": "local_constant",
+    "pessimism": 0.0,
+}
+#: added to "paper": its factor on actions also where these have a few levels, which our bandwidth rule has bridged by then
+AS_PRINTED = "factor as printed"
+#: who is compared where actions have a few levels, and nobody knows with which density they were chosen
+ON_LEVELS_OF_ACTIONS = (
+    "NOPG-D, paper",
+    f"NOPG-D, paper, {AS_PRINTED}",
+    "NOPG-D, defaults",
+    "NOPG-S, paper",
+    f"NOPG-S, paper, {AS_PRINTED}",
+    "NOPG-S, defaults",
+    "KBRL",
+)
+# Fewer distinct values than this share of the samples are levels: most samples repeat another's.
+_LEVELS_SHARE = 0.5
+# The paper shrinks σ linearly and does not say to what.
+_FINAL_STD_SCALE = 0.1
+_N_EVALUATIONS = 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """
+    What is learned and how it is judged.
+
+    :param make_env: for online learning, and for the spaces
+    :param evaluate: return of anything that has ``predict``
+    :param gamma: discount
+    :param initial_states: where the task starts, (n₀, d_s)
+    :param paper_name: of the task in :data:`sb3_nopg.experiments.baselines.PAPER_SETTINGS`;
+        None where it has none
+    :param paper_nopg: NOPG's settings in the paper's appendix that differ from task to task
+    :param max_std: the paper's σ ≤ 1 in the environment's units, as a share of half the action range
+    """
+
+    make_env: Callable[[], gym.Env]
+    evaluate: Callable[[Any], float]
+    gamma: float
+    initial_states: list[list[float]]
+    paper_name: str | None = None
+    paper_nopg: Mapping[str, Any] = field(default_factory=dict)
+    max_std: float = 0.5
+
+
+def total_reward(model: Any, env: gym.Env, *, n_steps: int | None = None, seed: int = 0) -> float:
+    """
+    Undiscounted return of one episode.
+
+    :param model: has ``predict``
+    :param env: to act in
+    :param n_steps: after which it is cut; None for the environment's own limit
+    :param seed: of the environment
+    """
+    observation, _ = env.reset(seed=seed)
+    total, step, over = 0.0, 0, False
+    while not over:
+        action, _ = model.predict(observation, deterministic=True)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, step = total + float(reward), step + 1
+        over = terminated or truncated or step == n_steps
+    return total
+
+
+def run_method(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+    """
+    :param task: to learn
+    :param trial: with ``method``, ``seed`` and, where the method learns by them, ``updates``
+    :param dataset: to learn from; methods that do not learn from data do not look at it
+    :param behavior: that recorded the data
+    :return: ``return``, what the paper would report, and what else is worth keeping
+    """
+    name = trial["method"]
+    if name.startswith("NOPG-"):
+        variant, _, settings = name.removeprefix("NOPG-").partition(", ")
+        return _nopg(task, trial, dataset, variant, settings)
+    return _OTHERS[name](task, trial, dataset, behavior)
+
+
+def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: str, trial: Trial) -> NOPG:
+    """
+    :param task: to learn
+    :param dataset: to learn from
+    :param variant: ``"D"`` or ``"S"``
+    :param settings: ``"paper"``, ``"paper, "`` and :data:`AS_PRINTED`, or ``"defaults"``, this library's
+    :param trial: with the policy's ``seed``, and where to compute
+    """
+    whose, _, reading = settings.partition(", ")
+    arguments = dict(_NOPG_SETTINGS[whose])
+    if whose == "paper":
+        arguments.update(task.paper_nopg)
+        if reading != AS_PRINTED:
+            factor = arguments.get("action_bandwidth_factor", 1.0)
+            arguments["action_bandwidth_factor"] = _action_factors(dataset.actions, factor)
+        if variant == "S":
+            arguments.update(final_std_scale=_FINAL_STD_SCALE, policy_kwargs={"max_std": task.max_std})
+    return NOPG(
+        "MlpPolicy",
+        None,
+        dataset=dataset,
+        gamma=task.gamma,
+        initial_states=task.initial_states,
+        variant=variant,
+        seed=trial["seed"],
+        device=device_of(trial),
+        **arguments,
+    )
+
+
+def _action_factors(actions: np.ndarray, factor: float) -> list[float]:
+    """
+    The paper's factor is there to fill the gaps between a few levels of actions, on a narrow bandwidth. Where values repeat
+    our rule gives half of the gap by itself, and fifty times that would make all actions alike.
+
+    :param actions: of the data, (n, d_a)
+    :param factor: the paper's
+    :return: what the bandwidth of each dimension is multiplied by
+    """
+    return [1.0 if len(np.unique(values)) < _LEVELS_SHARE * len(values) else factor for values in actions.T]
+
+
+def _nopg(task: Task, trial: Trial, dataset: TransitionDataset, variant: str, settings: str) -> Result:
+    model = nopg_model(task, dataset, variant, settings, trial)
+    # Nobody reads its log.
+    model.learn(trial["updates"], log_interval=10**9)
+    estimated_return = model.estimated_return()
+    # Step by step a processor is the quicker one.
+    model.policy.to("cpu")
+    return {"return": task.evaluate(model), "estimated_return": estimated_return}
+
+
+def _kbrl(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+    settings: dict[str, Any] = {**_KBRL_SETTINGS, "gamma": task.gamma, "initial_states": task.initial_states}
+    model = KernelValueIteration(dataset, **settings, seed=trial["seed"], device=device_of(trial))
+    return {"return": task.evaluate(model), "estimated_return": model.estimated_return, "rounds": model.n_rounds}
+
+
+def _pwis(
+    task: Task,
+    trial: Trial,
+    dataset: TransitionDataset,
+    behavior: BehaviorPolicy | None,
+    self_normalized: bool = False,
+) -> Result:
+    assert task.paper_name is not None
+    assert behavior is not None
+    paper = PAPER_SETTINGS[task.paper_name, "pwis"]
+    model = PWIS(
+        dataset=dataset,
+        behavior_log_density=behavior.log_density,
+        self_normalized=self_normalized,
+        seed=trial["seed"],
+        **paper.arguments,
+    )
+    best = _best(task, trial)
+    try:
+        model.learn(trial["updates"], best)
+    except SolverError as error:
+        # Weights that overflow are what the method does; its best until then counts.
+        return {**_best_result(best), "stopped": str(error)}
+    return _best_result(best)
+
+
+def _offline_ddpg(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+    assert task.paper_name is not None
+    paper, best = PAPER_SETTINGS[task.paper_name, "offline_ddpg"], _best(task, trial)
+    offline_ddpg(dataset, seed=trial["seed"], **paper.arguments).learn(trial["updates"], best, log_interval=10**9)
+    return _best_result(best)
+
+
+def _online_ddpg(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+    assert task.paper_name is not None
+    paper, curve = PAPER_SETTINGS[task.paper_name, "online_ddpg"], BestEvaluation(task.evaluate, every=trial["every"])
+    online_ddpg(task.make_env(), seed=trial["seed"], **paper.arguments).learn(trial["steps"], curve, log_interval=10**9)
+    return {"return": curve.last.value, "curve": [[point.n_updates, point.value] for point in curve.evaluations]}
+
+
+def _behavior(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+    assert behavior is not None
+    return {"return": task.evaluate(behavior)}
+
+
+def _d3rlpy(algorithm: str) -> Callable[..., Result]:
+    def run(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
+        model = train_d3rlpy(
+            d3rlpy_folder(), dataset, algorithm, n_steps=trial["updates"], gamma=task.gamma, seed=trial["seed"]
+        )
+        return {"return": task.evaluate(model), "d3rlpy": D3RLPY_VERSION}
+
+    return run
+
+
+def d3rlpy_folder() -> pathlib.Path:
+    """Where d3rlpy's virtual environment is, or is to be: as ``NOPG_D3RLPY_ENVIRONMENT`` says, or in the user's cache."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    return pathlib.Path(os.environ.get("NOPG_D3RLPY_ENVIRONMENT") or cache / "sb3-nopg" / "d3rlpy")
+
+
+def _best(task: Task, trial: Trial) -> BestEvaluation:
+    return BestEvaluation(task.evaluate, every=max(1, trial["updates"] // _N_EVALUATIONS))
+
+
+def _best_result(best: BestEvaluation) -> Result:
+    values = [point.value for point in best.evaluations]
+    return {
+        "return": best.best.value,
+        "last": best.last.value,
+        "evaluations": [[point.n_updates, value] for point, value in zip(best.evaluations, values, strict=True)],
+    }
+
+
+_OTHERS: dict[str, Callable[..., Result]] = {
+    "KBRL": _kbrl,
+    "PWIS": _pwis,
+    "PWIS, self-normalised": partial(_pwis, self_normalized=True),
+    "DDPG offline": _offline_ddpg,
+    "DDPG online": _online_ddpg,
+    "behaviour": _behavior,
+    "IQL": _d3rlpy("iql"),
+    "TD3+BC": _d3rlpy("td3_bc"),
+}
+
+
+def dataset_of(arrays: dict[str, np.ndarray], env: gym.Env) -> TransitionDataset:
+    """
+    :param arrays: as ``nopg_envs`` collects them
+    :param env: that they come from
+    """
+    content: dict[str, Any] = {**arrays, "observation_space": env.observation_space, "action_space": env.action_space}
+    return TransitionDataset(**content)

@@ -1,0 +1,129 @@
+"""What an exported policy says of itself: names, units, limits, rate, range of the training data, digest, versions."""
+
+import hashlib
+import math
+import platform
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
+
+from sb3_nopg.common.errors import InputError
+
+FORMAT_VERSION = 1
+
+
+def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]) -> dict[str, Any]:
+    """
+    :param model: any SB3 model with vectors as observations and actions
+    :param deployed: what is exported, of which every number counts for the digest
+    :param given: what the caller says of it; the environment is asked where a value is None
+    :return: what can be written as JSON, under the names of the file's metadata
+    """
+    assert isinstance(model.observation_space, spaces.Box)
+    assert isinstance(model.action_space, spaces.Box)
+    told = _told_by_environment(model)
+    description: dict[str, Any] = {}
+    for kind, space in (("observation", model.observation_space), ("action", model.action_space)):
+        n = space.shape[0]
+        for field, default in (
+            (f"{kind}_names", [f"{kind}_{i}" for i in range(n)]),
+            (f"{kind}_units", [""] * n),
+        ):
+            description[field] = _labels(field, given[field], told.get(field), default)
+        if len(set(description[f"{kind}_names"])) != n:
+            raise InputError(f"{kind}_names", f"{description[f'{kind}_names']} has a name twice", "Tell them apart")
+    period_s = given["control_period_s"]
+    low, high = _data_range(model)
+    return {
+        **description,
+        # As the file has them.
+        "action_low": model.action_space.low.astype(np.float32).tolist(),
+        "action_high": model.action_space.high.astype(np.float32).tolist(),
+        "control_period_s": _checked_period(told.get("control_period_s") if period_s is None else period_s),
+        "data_low": low,
+        "data_high": high,
+        "digest": digest(deployed),
+        "algorithm": type(model).__name__,
+        "created_by": f"sb3-nopg {_version('sb3_nopg')}",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ("stable_baselines3", "torch", "onnx")},
+        },
+        "format_version": FORMAT_VERSION,
+    }
+
+
+def _told_by_environment(model: BaseAlgorithm) -> dict[str, Any]:
+    """What the environment's ``metadata`` says, less what its wrappers have made untrue."""
+    env = model.get_env()
+    if env is None:
+        return {}
+    try:
+        told = env.get_attr("metadata", 0)[0]
+        wrapped = {
+            "observation": env.env_is_wrapped(gym.ObservationWrapper, 0)[0],
+            "action": env.env_is_wrapped(gym.ActionWrapper, 0)[0],
+        }
+    except (AttributeError, NotImplementedError):
+        # Not made of Gymnasium's environments.
+        return {}
+    told = dict(told or {})
+    for kind, is_wrapped in wrapped.items():
+        untrue = {name for name in (f"{kind}_names", f"{kind}_units") if is_wrapped and told.pop(name, None) is not None}
+        if untrue:
+            warnings.warn(
+                f"A wrapper changes the environment's {kind}s: its {kind}_names and {kind}_units are left out of the file. "
+                f"Pass them to export() as they are after the wrapper.",
+                stacklevel=4,
+            )
+    return told
+
+
+def _labels(field: str, given: Any, told: Any, default: list[str]) -> list[str]:
+    if given is None:
+        given = default if told is None else told
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    if not is_list or len(given) != len(default) or not all(isinstance(label, str) for label in given):
+        raise InputError(field, f"{given!r} is not {len(default)} strings", "Give one for each dimension, in order")
+    return list(given)
+
+
+def _checked_period(period_s: Any) -> float | None:
+    if period_s is None:
+        return None
+    is_number = isinstance(period_s, int | float | np.integer | np.floating) and not isinstance(period_s, bool)
+    if not is_number or not 0.0 < period_s < math.inf:
+        raise InputError("control_period_s", f"{period_s!r} is not a positive number", "Give the seconds between two actions")
+    return float(period_s)
+
+
+def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
+    """Smallest and largest observation of the training data in each dimension; empty where the model holds no data."""
+    buffer = getattr(model, "replay_buffer", None)
+    # A rollout buffer holds the last few steps only, and normalised ones.
+    if not isinstance(buffer, ReplayBuffer) or buffer.size() == 0:
+        return [], []
+    observations = buffer.observations[: buffer.size()]
+    return observations.min(axis=(0, 1)).tolist(), observations.max(axis=(0, 1)).tolist()
+
+
+def digest(deployed: th.nn.Module) -> str:
+    """SHA-256 of all numbers that the policy consists of."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(deployed.state_dict().items()):
+        array = tensor.cpu().numpy()
+        total.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def _version(module: str) -> str:
+    return str(import_module(module).__version__)

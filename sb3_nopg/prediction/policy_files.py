@@ -1,0 +1,115 @@
+"""Policies from anywhere, as functions of observations: a function, an SB3 model, a ``.zip`` of one, or an ONNX file."""
+
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.save_util import load_from_zip_file
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.prediction.rollouts import Actor
+
+_SB3_ALGORITHMS = (PPO, SAC, TD3, DDPG, A2C)
+
+
+def actor_of(policy: Any, data: TransitionDataset) -> Actor:
+    """
+    :param policy: a function of observations (m, d_s), an SB3 model, or the path of a ``.zip`` or ``.onnx`` file
+    :param data: whose observations it must take
+    """
+    return checked_actor(policy, data.observations, data.action_dim)
+
+
+def checked_actor(policy: Any, observations: np.ndarray, n_actions: int) -> Actor:
+    """
+    :param policy: as for :func:`actor_of`
+    :param observations: some that it must take, (m, d_s)
+    :param n_actions: d_a
+    """
+    if isinstance(policy, str | os.PathLike):
+        policy = load_policy(pathlib.Path(policy))
+    actor = _predicting(policy) if hasattr(policy, "predict") else policy
+    if not callable(actor):
+        raise InputError("policies", f"{policy!r} is no policy", "Give a function, an SB3 model, or a .zip or .onnx file")
+    sample = np.array(observations[:2], dtype=np.float64)
+    try:
+        actions = np.asarray(actor(sample), dtype=np.float64).reshape(len(sample), -1)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            "policies", f"it fails on an observation of the data ({error!r})", "Give one for this system"
+        ) from error
+    if actions.shape[1] != n_actions or not np.isfinite(actions).all():
+        raise InputError("policies", f"actions {actions.tolist()}", f"They must be {n_actions} finite number(s) each")
+    return actor
+
+
+def load_policy(path: pathlib.Path) -> Any:
+    """
+    :param path: of a ``.zip`` file that SB3 wrote, or of an ``.onnx`` file
+    """
+    if not path.is_file():
+        raise InputError("policies", f"there is no file {path}", "Give a model's .zip or .onnx file")
+    if path.suffix == ".onnx":
+        return _onnx_actor(path)
+    if path.suffix == ".zip":
+        return _load_zip(path)
+    raise InputError("policies", f"{path} is neither .zip nor .onnx", "Give a model's file")
+
+
+def data_learned_from(policy: Any) -> str | None:
+    """
+    :param policy: as for :func:`actor_of`
+    :return: fingerprint of the data that it was trained on, where it says so
+    """
+    if isinstance(policy, str | os.PathLike) and str(policy).endswith(".zip"):
+        saved, _, _ = load_from_zip_file(str(policy), load_data=True, device="cpu")
+        return (saved or {}).get("learned_from")
+    return getattr(policy, "learned_from", None)
+
+
+def _predicting(model: Any) -> Actor:
+    return lambda observations: model.predict(observations.astype(np.float32), deterministic=True)[0]
+
+
+def _load_zip(path: pathlib.Path) -> BaseAlgorithm:
+    from sb3_nopg.nopg import NOPG
+
+    try:
+        saved, _, _ = load_from_zip_file(path, load_data=True, device="cpu")
+    except (ValueError, OSError, KeyError) as error:
+        raise InputError("policies", f"{path} is no model's file ({error})", "Give one that save() wrote") from error
+    name = getattr((saved or {}).get("policy_class"), "__module__", "")
+    candidates = (NOPG,) if name.startswith("sb3_nopg") else _SB3_ALGORITHMS
+    for algorithm in candidates:
+        try:
+            return algorithm.load(path, device="cpu")
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, AssertionError):
+            continue
+    raise InputError("policies", f"no known algorithm can load {path}", "Load it yourself and give the model")
+
+
+def _onnx_actor(path: pathlib.Path) -> Actor:
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InputError("policies", f"{path} needs onnxruntime", "pip install sb3-nopg[robot]") from error
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InputError("policies", f"{path} is no ONNX policy ({error})", "Give one that export() wrote") from error
+    taken = session.get_inputs()[0]
+    one_at_a_time = isinstance(taken.shape[0], int)
+
+    def act(observations: np.ndarray) -> np.ndarray:
+        batch = observations.astype(np.float32)
+        if not one_at_a_time:
+            return np.asarray(session.run(None, {taken.name: batch})[0])
+        return np.concatenate([np.asarray(session.run(None, {taken.name: row[None]})[0]) for row in batch])
+
+    return act

@@ -1,0 +1,235 @@
+"""What a policy is predicted to do, before anything moves: a verdict, figures and pictures from a model with its data."""
+
+import csv
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.action_lag import find_action_lag
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.fingerprint import dataset_fingerprint
+from sb3_nopg.kernels.bandwidth import varies
+from sb3_nopg.policies.export import policy_digest
+from sb3_nopg.report.bounds import bias_bounds
+from sb3_nopg.report.limits import check_names, find_exits, make_limits
+from sb3_nopg.report.portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
+from sb3_nopg.report.returns import check_held_out, find_returns
+from sb3_nopg.report.summary import Bandwidth, CandidateFigures, DataSummary, ReportSummary
+from sb3_nopg.report.support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
+from sb3_nopg.report.trajectories import TrajectoryPicture, find_trajectories
+from sb3_nopg.report.verdict import Returns, judge
+
+if TYPE_CHECKING:
+    from sb3_nopg.nopg import NOPG
+
+__all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
+
+REPORT_SUFFIXES = (".html", ".png")
+
+
+@dataclass(frozen=True)
+class PolicyReport:
+    """
+    :param summary: verdict and figures
+    :param labels: of the state's dimensions, with their units
+    :param action_labels: of the action's dimensions
+    :param histograms: of every dimension, in the data and under the policy
+    :param visitation: predicted share of time in each cell, whatever the dimensions that are not shown
+    :param slices: value and policy over the dimensions that matter most
+    :param support: along the predicted way
+    :param curve: number of updates and predicted return during training, (k, 2); None if not known
+    :param trajectories: predicted step by step; None where there are none
+    """
+
+    summary: ReportSummary
+    labels: list[str]
+    action_labels: list[str]
+    histograms: list[Histogram]
+    visitation: StateMap
+    slices: list[Slice]
+    support: SupportSummary
+    curve: np.ndarray | None
+    trajectories: TrajectoryPicture | None = None
+
+    @property
+    def estimated_return(self) -> float:
+        """Predicted from the start states, discounted."""
+        return self.summary.returns.plain
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """Names and units of the state's and the action's dimensions."""
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    action_names: tuple[str, ...]
+    action_units: tuple[str, ...]
+
+    def with_units(self) -> tuple[list[str], list[str]]:
+        return _joined(self.names, self.units), _joined(self.action_names, self.action_units)
+
+
+def make_report(
+    model: "NOPG",
+    curve: np.ndarray | None = None,
+    *,
+    limits: Sequence[str] = (),
+    held_out: TransitionDataset | None = None,
+    names: Sequence[str] | None = None,
+    learned_from: bool = True,
+    trajectories: bool = True,
+) -> PolicyReport:
+    """
+    :param model: with its data attached
+    :param curve: number of updates and predicted return during training, (k, 2), see :func:`read_curve`
+    :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``, …
+    :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
+    :param names: of the state's dimensions; None for those that the environment knows
+    :param learned_from: whether the attached data are what the policy was optimised on; a model's file does not tell
+    :param trajectories: whether to predict them, which takes some seconds
+    """
+    if model.dataset is None or model.bandwidths is None:
+        raise InputError("model", "it has no data attached", "Call set_dataset() first")
+    data, source = model.training_data, "given"
+    told = _told(model, names)
+    regions = make_limits(limits, told.names, data.observations)
+    if held_out is None:
+        held_out, source = model.held_out_data, "kept from training" if learned_from else "another part of these data"
+    else:
+        check_held_out(held_out, data)
+    visitation = predicted_visitation(model)
+    visits = visits_of(model, visitation)
+    returns = find_returns(model, held_out, source, learned_from=learned_from)
+    bandwidths = _bandwidths(model, data, told)
+    support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
+    lag = find_action_lag(data)
+    followed, picture = find_trajectories(model, told.names) if trajectories else (None, None)
+    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
+    labels, action_labels = told.with_units()
+    starts = data.episode_starts
+    summary = ReportSummary(
+        verdict=verdict,
+        reasons=reasons,
+        notes=_notes(model, data, returns),
+        policy_digest=policy_digest(model),
+        algorithm=f"NOPG-{model.variant}, {type(model.policy).__name__}",
+        n_updates=model.num_timesteps,
+        gamma=float(model.gamma),
+        returns=returns,
+        limits=exits,
+        support=support,
+        state_ranges=dimension_ranges(data, visits, labels),
+        bandwidths=bandwidths,
+        bounds=bias_bounds(model),
+        data=DataSummary(
+            transitions=len(data),
+            episodes=None if starts is None else len(starts),
+            ends=int(data.terminals.sum()),
+            held_out=None if held_out is None else len(held_out),
+            fingerprint=dataset_fingerprint(data),
+        ),
+        trajectories=followed,
+        transitions=model.transitions,
+        system=tuple(model.dynamics.describe(told.names).splitlines()) if model.transitions == "model" else (),
+        candidates=tuple(
+            CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting, one.n_updates) for one in model.candidates
+        ),
+        margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
+    )
+    return PolicyReport(
+        summary,
+        labels,
+        action_labels,
+        histograms(data, visits, labels),
+        visitation_map(model, visits, labels),
+        slices(model, visits, labels, regions),
+        visits.support,
+        curve,
+        picture,
+    )
+
+
+def read_curve(path: pathlib.Path) -> np.ndarray | None:
+    """
+    :param path: log of a training, CSV
+    :return: number of updates and predicted return, (k, 2); None if there is no such file or nothing in it
+    """
+    if not path.is_file():
+        return None
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            points = [
+                (float(row["train/n_updates"]), float(row["train/estimated_return"]))
+                for row in csv.DictReader(file)
+                if row["train/estimated_return"]
+            ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(str(path), f"no log of a training ({error!r})", "Remove it") from error
+    return np.array(points) if points else None
+
+
+def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[Bandwidth, ...]:
+    chosen = model.bandwidths
+    assert chosen is not None
+    result = []
+    for kernel, widths, names, units, samples in (
+        ("state", chosen.state, told.names, told.units, data.observations),
+        ("action", chosen.action, told.action_names, told.action_units, data.actions),
+        ("next state", chosen.next_state, told.names, told.units, data.next_observations),
+    ):
+        # A dimension that never changes has a bandwidth only for form's sake.
+        deviations = np.where(varies(samples), samples.std(axis=0, dtype=np.float64), 0.0)
+        for name, unit, width, deviation in zip(names, units, widths, deviations, strict=True):
+            relative = float(width / deviation) if deviation > 0 else None
+            result.append(Bandwidth(kernel, name, unit, float(width), relative))
+    return tuple(result)
+
+
+def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[str, ...]:
+    notes = []
+    if not returns.learned_from:
+        notes.append(
+            "These are not the data that the model learned from: they check the policy as far as they share no transitions "
+            "with those."
+        )
+    if returns.held_out_chose:
+        notes.append("The held-out data also chose the parameters: what they predict is on the high side.")
+    if returns.interval_low is None:
+        notes.append(f"There is no interval of the return ({returns.interval_source}).")
+    if data.episode_starts is None:
+        notes.append("The data knows no episodes: each transition counts as drawn on its own.")
+    if model.transitions == "samples" and model.n_next_state_samples == 1:
+        notes.append("The next-state kernel is not used: its mean, the recorded next state, stands for it.")
+    if model.pessimism > 0:
+        which = "All predictions" if model.transitions == "samples" else "Figures of the samples' kernels"
+        notes.append(f"{which} are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
+    return tuple(notes)
+
+
+def _told(model: "NOPG", names: Sequence[str] | None) -> _Labels:
+    """What the caller and the environment call the dimensions, or else their numbers."""
+    assert model.dataset is not None
+    n_states, n_actions = model.dataset.observation_dim, model.dataset.action_dim
+    env = model.get_env()
+    metadata: Any = {} if env is None else env.get_attr("metadata")[0] or {}
+
+    def known(field: str, n: int, default: list[str]) -> tuple[str, ...]:
+        found = tuple(metadata.get(field, ()))
+        return found if len(found) == n else tuple(default)
+
+    own_names = known("observation_names", n_states, [f"s[{i}]" for i in range(n_states)])
+    return _Labels(
+        own_names if names is None else check_names(names, n_states),
+        known("observation_units", n_states, [""] * n_states),
+        known("action_names", n_actions, [f"a[{i}]" for i in range(n_actions)]),
+        known("action_units", n_actions, [""] * n_actions),
+    )
+
+
+def _joined(names: Sequence[str], units: Sequence[str]) -> list[str]:
+    return [f"{name} [{unit}]" if unit not in ("", "1") else name for name, unit in zip(names, units, strict=True)]

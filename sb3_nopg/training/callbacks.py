@@ -1,0 +1,61 @@
+"""Callbacks for training that counts policy updates."""
+
+import os
+import pathlib
+from typing import TYPE_CHECKING
+
+from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+
+from sb3_nopg.common.errors import InputError
+
+if TYPE_CHECKING:
+    from sb3_nopg.nopg import NOPG
+
+
+class UpdateProgressBar(ProgressBarCallback):
+    """Counts policy updates, where SB3's own counts steps of the environments."""
+
+    def _on_step(self) -> bool:
+        self.pbar.update(1)
+        return True
+
+
+class NOPGCheckpointCallback(BaseCallback):
+    """
+    Keeps one file up to date from which :meth:`sb3_nopg.NOPG.resume` continues a run that was interrupted.
+
+    The file before stays until the new one is complete, so there is a whole one at any time after the first.
+
+    :param path: of the file
+    :param interval: updates between two checkpoints; another one is written at the end
+    :param verbose: 1 to tell of every checkpoint
+    """
+
+    model: "NOPG"
+
+    def __init__(self, path: str | os.PathLike[str], interval: int = 50, verbose: int = 0):
+        super().__init__(verbose)
+        if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
+            raise InputError("interval", f"{interval!r} is not a positive whole number", "Give the updates between two files")
+        self.path, self.interval = pathlib.Path(path), interval
+        if self.path.is_dir():
+            raise InputError("path", f"{path} is a folder", "Give the name of a file, such as run.ckpt")
+        self._written_at = -1
+
+    def _init_callback(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % self.interval == 0:
+            self._write()
+        return True
+
+    def _on_training_end(self) -> None:
+        if self._written_at != self.num_timesteps:
+            self._write()
+
+    def _write(self) -> None:
+        self.model.save_checkpoint(self.path)
+        self._written_at = self.num_timesteps
+        if self.verbose > 0:
+            self.logger.log(f"Checkpoint of update {self.num_timesteps} in {self.path}")

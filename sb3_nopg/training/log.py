@@ -1,0 +1,133 @@
+"""What training tells: a line of the log for each update, and a word of warning where learning would be a matter of luck."""
+
+import logging
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.logger import Logger
+
+from sb3_nopg.bellman.on_samples import BellmanSolution
+from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.dynamics.rewards import RewardFunction, recorded_rewards
+from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.training.course import Candidate
+
+_logger = logging.getLogger(__name__)
+_STAGES = ("policy", "weights", "solve", "gradient", "step")
+# Where the median estimate rests on fewer samples than this, or more than this share of a weight may be missing, say so.
+_FEW_SAMPLES, _MUCH_MISSING = 1.5, 0.1
+# Share of the ends that lie at the sides, and of the other steps that are punished, from which on ends are called tempting.
+_MOST = 0.5
+
+
+def record_update(
+    logger: Logger, solution: BellmanSolution, parameters: Iterable[th.nn.Parameter], clock: list[float]
+) -> None:
+    """
+    :param logger: SB3's
+    :param solution: of the policy before the update
+    :param parameters: with their gradients
+    :param clock: times at which the stages of the update began and the last one ended, s
+    """
+    gradients = [parameter.grad.reshape(-1) for parameter in parameters if parameter.grad is not None]
+    logger.record("train/estimated_return", solution.estimated_return)
+    logger.record("train/gradient_norm", float(th.linalg.vector_norm(th.cat(gradients))))
+    for name, solve in (("q", solution.q_solve), ("visitation", solution.visitation_solve)):
+        logger.record(f"solver/{name}_residual", solve.residual)
+        logger.record(f"solver/{name}_iterations", solve.n_iterations)
+    for stage, (start, end) in zip(_STAGES, pairwise(clock), strict=True):
+        logger.record(f"time/{stage}_seconds", end - start)
+
+
+def record_candidates(logger: Logger, candidates: tuple[Candidate, ...], judgement: Judgement | None) -> None:
+    """
+    :param logger: SB3's
+    :param candidates: the chosen one first
+    :param judgement: of them
+    """
+    _logger.info("Candidates, the chosen one first: %s", "; ".join(str(candidate) for candidate in candidates))
+    logger.record("candidates/chosen", candidates[0].recipe, exclude="tensorboard")
+    logger.record("candidates/score", candidates[0].score)
+    logger.record("candidates/lasting", candidates[0].lasting)
+    if judgement is not None and judgement.margin is not None:
+        logger.record("candidates/margin", judgement.margin)
+        _logger.info(judgement.text())
+
+
+def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str | RewardFunction | None = None) -> None:
+    """
+    Warn where data and reward make an early end better than going on: who is punished for every step runs for the exit.
+
+    :param dataset: recorded transitions
+    :param gamma: discount
+    :param reward: that a user wants instead of the data's
+    """
+    ends = np.asarray(dataset.terminals)
+    if not ends.any() or ends.all() or _share_at_the_sides(dataset) < _MOST:
+        return
+    rewards = np.asarray(dataset.rewards, dtype=np.float64)
+    if reward is not None:
+        rewards = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
+    at_end, going_on = float(rewards[ends].mean()), float(rewards[~ends].mean()) / (1.0 - gamma)
+    if float((rewards[~ends] < 0.0).mean()) > _MOST and at_end > going_on:
+        _logger.warning(
+            "Ending the task is worth more than going on (%.3g at the end, %.3g for going on as the data do): is that what "
+            "you want? A goal is worth it; a crash is not. If it is one, reward each step that goes on, or punish the end.",
+            at_end,
+            going_on,
+        )
+
+
+def _share_at_the_sides(dataset: TransitionDataset) -> float:
+    """Of the ends, those with a column beyond all that did not end the task."""
+    ends = np.asarray(dataset.terminals)
+    inner = np.concatenate([dataset.observations, dataset.next_observations[~ends]])
+    last = dataset.next_observations[ends]
+    return float(((last < inner.min(axis=0)) | (last > inner.max(axis=0))).any(axis=1).mean())
+
+
+def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
+    """
+    What is worth computing only now and then.
+
+    :param logger: SB3's
+    :param problem: the equation
+    :param actions: the policy's at the queries, (m, a, d_a)
+    """
+    logger.record("train/truncation_error", _truncation_error(problem, actions))
+    logger.record("train/effective_samples", _median_effective_samples(problem, actions))
+    logger.record("train/n_neighbors", problem.queries.neighbors.n_neighbors)
+
+
+def _median_effective_samples(problem: BellmanProblem, actions: th.Tensor) -> float:
+    return float(problem.processes.concatenate(problem.support.effective_counts(problem.queries, actions)).median())
+
+
+def _truncation_error(problem: BellmanProblem, actions: th.Tensor) -> float:
+    return problem.processes.largest(problem.support.truncation_error(problem.queries, actions))
+
+
+def announce_thin_support(problem: BellmanProblem, actions: th.Tensor) -> None:
+    """
+    Warn where the data, as the bandwidths see it, cannot tell one policy from another.
+
+    :param problem: the equation
+    :param actions: the policy's at the queries, (m, a, d_a)
+    """
+    effective = _median_effective_samples(problem, actions)
+    if effective < _FEW_SAMPLES:
+        _logger.warning(
+            "Half of the estimates rest on %.1f samples or fewer: the bandwidths make the model a table of nearest samples, "
+            "in which the policy's actions hardly matter. Raise state_bandwidth_factor or action_bandwidth_factor.",
+            effective,
+        )
+    missing = _truncation_error(problem, actions)
+    if missing > _MUCH_MISSING:
+        _logger.warning(
+            "Up to %.0f %% of a state's weights may lie outside its neighbour list, because no neighbour's action is near the "
+            "policy's. Widen the action bandwidth or raise n_neighbors.",
+            100 * missing,
+        )
