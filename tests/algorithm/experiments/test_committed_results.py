@@ -1,0 +1,99 @@
+"""What is committed of full runs: reports that follow from their numbers, and documentation that follows from both."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from helpers.repository import REPOSITORY
+from sb3_nopg.experiments import EXPERIMENTS, load_experiment
+from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.report import mean_interval, read_markdown_tables
+
+RESULTS = REPOSITORY / "benchmarks" / "results" / "reproduction"
+FILES = sorted(RESULTS.rglob("*.json.gz"))
+# What a return must pass to be counted after a comma, where the documentation counts.
+COUNTED = {"pendulum-grid": -1000.0, "pendulum-random": -1000.0, "mountain-car": -499.9}
+
+
+def content(path):
+    return json.loads(gzip.decompress(path.read_bytes()))
+
+
+def test_every_experiment_has_a_full_run():
+    assert {path.name.removesuffix(".json.gz") for path in FILES} == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RESULTS)).removesuffix(".json.gz"))
+def test_a_committed_report_follows_from_its_numbers(path, tmp_path):
+    name, numbers = path.name.removesuffix(".json.gz"), content(path)
+    results = [(entry["trial"], entry["result"]) for entry in numbers["trials"]]
+    n_missing = numbers["conditions"].get("trials missing", 0)
+    again = load_experiment(name).summarize(results, tmp_path, Extent(False, n_missing, len(results) + n_missing))
+    committed = (path.parent / f"{name}.md").read_text(encoding="utf-8")
+    assert read_markdown_tables(again)
+    assert read_markdown_tables(committed) == read_markdown_tables(again)
+    assert f"`{numbers['conditions']['command']}`" in committed
+
+
+def section(name):
+    text = (REPOSITORY / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    return re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.M | re.S).group(1)
+
+
+def method_of(row):
+    """A row's name in the documentation, as the results have it."""
+    for told, kept in (
+        (", the paper's settings", ", paper"),
+        (", the same, factor as printed", ", paper, factor as printed"),
+        (", our defaults", ", defaults"),
+        ("kernel value iteration", "KBRL"),
+        (", best of 20 evaluations", ""),
+        (", likewise", ""),
+    ):
+        row = row.replace(told, kept)
+    return re.sub(r", seeds? \d+( to \d+)?$", "", row)
+
+
+def renderings(returns, threshold):
+    """All that a cell may say of the returns of all seeds."""
+    mean, half = mean_interval(returns)
+    shown = [f"{mean:,.0f}"] if not half or round(half) == 0 else []
+    shown += [f"{mean:,.0f} ± {half:,.0f}"] if half is not None else []
+    if threshold is not None:
+        shown += [f"{cell}, {int(np.sum(np.array(returns) > threshold))}" for cell in shown]
+    return [*shown, " ".join(f"{value:,.0f}" for value in returns)]
+
+
+@pytest.mark.parametrize(
+    ("name", "across", "n_cells"),
+    [
+        ("pendulum-grid", "samples", 54),
+        ("pendulum-random", "samples", 57),
+        ("cartpole-random", "samples", 114),
+        ("mountain-car", "demonstrations", 60),
+    ],
+)
+def test_the_documentation_says_what_the_results_do(name, across, n_cells):
+    """Row by row: of each method, with each amount of data."""
+    returns = {}
+    for path in (RESULTS / f"{name}.json.gz", RESULTS / "with-d3rlpy" / f"{name}.json.gz"):
+        found = {}
+        for entry in content(path)["trials"] if path.exists() else []:
+            trial = entry["trial"]
+            if "return" in entry["result"]:
+                of_which = (trial.get("system", "method"), trial["method"], trial.get(across))
+                found.setdefault(of_which, []).append(entry["result"]["return"])
+        returns = found | returns
+    checked = 0
+    for row in [row for table in read_markdown_tables(section(name)) for row in table]:
+        (system, method), *cells = row.items()
+        for column, cell in cells:
+            known = returns.get((system, method_of(method), int(column.replace(",", ""))))
+            if known is None or not cell:
+                continue
+            assert cell.replace("−", "-") in renderings(known, COUNTED.get(name)), (system, method, column)
+            checked += 1
+    assert checked == n_cells

@@ -1,0 +1,192 @@
+"""The course of a training on a model: candidates from several starts, what follows trajectories, and the choice."""
+
+import functools
+import logging
+import math
+
+import numpy as np
+import pytest
+import torch as th
+
+import sb3_nopg.training.course
+import sb3_nopg.training.imitation
+from helpers.systems import cart, linear, linear_reward, record
+from sb3_nopg import NOPG, TransitionDataset
+
+STARTS = {"value_iteration", "own", "riccati"}
+SAME = ("recipe", "trained_on", "n_updates", "seconds")
+
+pytestmark = pytest.mark.usefixtures("quick_lessons")
+
+
+@pytest.fixture
+def quick_lessons(monkeypatch):
+    """What is taught to a candidate here need not be learned well."""
+    monkeypatch.setattr(sb3_nopg.training.imitation, "_N_STEPS", 40)
+
+
+def upright(states, actions, next_states):
+    return 1.0 - 0.3 * np.square(states).sum(axis=1)
+
+
+@functools.cache
+def recorded() -> TransitionDataset:
+    return record(cart, upright, start=(0.8, 0.8), ends=lambda state: bool(np.abs(state).max() > 1.5))
+
+
+def make(data: TransitionDataset | None = None, **settings) -> NOPG:
+    arguments = {"dataset": recorded() if data is None else data, "gamma": 0.8, "seed": 0, "device": "cpu"}
+    arguments |= {"model_kwargs": {"n_nodes": 60}, "policy_kwargs": {"net_arch": [16]}}
+    return NOPG("MlpPolicy", None, **{**arguments, **settings})
+
+
+def parameters(model: NOPG) -> np.ndarray:
+    return th.nn.utils.parameters_to_vector(model.policy.parameters()).detach().numpy()
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    """Every bundle of trajectories that training follows."""
+    bundles = []
+    original = sb3_nopg.training.course.trajectory_gradient
+
+    def watched(model, policy, bundle, *settings):
+        bundles.append(bundle)
+        return original(model, policy, bundle, *settings)
+
+    monkeypatch.setattr(sb3_nopg.training.course, "trajectory_gradient", watched)
+    return bundles
+
+
+@pytest.mark.parametrize("variant", ["D", "S"])
+def test_every_start_is_tried_on_a_half_and_the_best_on_all(variant):
+    model = make(variant=variant, n_action_samples=3)
+    assert model.candidates == ()
+    assert model.judgement is None
+    model.learn(16)
+    halves = [candidate for candidate in model.candidates if candidate.trained_on == "half"]
+    wholes = [candidate for candidate in model.candidates if candidate.trained_on == "all"]
+    assert {candidate.recipe for candidate in halves} >= STARTS
+    assert wholes
+    assert sum(candidate.n_updates for candidate in halves) + max(candidate.n_updates for candidate in wholes) >= 16
+    # The chosen one first: one of all of the data where it is nearly as good as any.
+    scores = [candidate.score for candidate in model.candidates]
+    nearly = max(scores) - 0.05 * (max(scores) - min(scores))
+    assert model.candidates[0].score >= nearly
+    lasts = next(candidate.lasting for candidate in model.candidates if candidate.score == max(scores))
+    if any(candidate.score >= nearly and candidate.lasting >= lasts - 0.02 for candidate in wholes):
+        assert model.candidates[0].trained_on == "all"
+    assert len(model.judgement.ranking) == len(model.candidates)
+    assert model.judgement.margin is not None
+
+
+def test_the_policy_is_left_at_the_chosen_candidate():
+    """Followed again by the judge's own models, it earns what the chosen candidate was said to."""
+    model = make()
+    seen = {}
+    original = sb3_nopg.training.course.Course.finish
+
+    def watched(course, again):
+        found = original(course, again)
+        seen["trained"] = list(course.trained)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sb3_nopg.training.course.Course, "finish", watched)
+        model.learn(16)
+    chosen = model.candidates[0]
+    (kept,) = (one for one in seen["trained"] if all(getattr(one, name) == getattr(chosen, name) for name in SAME))
+    for name, value in model.policy.state_dict().items():
+        if name in kept.parameters["policy"]:
+            assert th.equal(value, kept.parameters["policy"][name]), name
+
+
+def test_training_improves_on_doing_nothing():
+    model = make()
+    before = model.estimated_return()
+    model.learn(60)
+    assert model.estimated_return() > before
+    assert model.candidates[0].lasting > 0.8
+
+
+def test_the_same_seed_makes_the_same_bits():
+    one, same, other = (make(seed=seed, variant="S", n_action_samples=2).learn(8) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(parameters(one), parameters(same))
+    assert [(c.recipe, c.trained_on, c.score) for c in one.candidates] == [
+        (c.recipe, c.trained_on, c.score) for c in same.candidates
+    ]
+    assert not np.array_equal(parameters(one), parameters(other))
+
+
+def test_one_episode_falls_back_and_says_so(caplog):
+    data = record(linear, linear_reward, n_episodes=1, length=80)
+    model = make(data)
+    with caplog.at_level(logging.WARNING):
+        model.learn(12)
+    assert "too few episodes" in caplog.text
+    assert {candidate.trained_on for candidate in model.candidates} == {"all"}
+    assert {candidate.recipe for candidate in model.candidates} >= STARTS
+
+
+def test_nothing_is_followed_without_a_horizon(followed):
+    model = make(horizon=0)
+    model.learn(12)
+    assert followed == []
+    assert {candidate.recipe for candidate in model.candidates} >= STARTS
+
+
+def test_a_horizon_is_followed_by_the_nodes_values(followed):
+    make(horizon=5).learn(12)
+    assert followed
+    for bundle in followed:
+        assert bundle.n_steps == 5
+        assert bundle.noise.shape[0] == 5
+        assert bundle.node_values is not None
+
+
+def test_without_an_end_no_value_follows(followed):
+    model = make(horizon=math.inf)
+    model.learn(12)
+    assert followed
+    for bundle in followed:
+        # Until the discount has left a hundredth.
+        assert bundle.n_steps == math.ceil(math.log(0.01) / math.log(0.8))
+        assert bundle.node_values is None
+
+
+def test_the_usual_horizon_goes_with_the_discount(followed):
+    make(gamma=0.95).learn(4)
+    assert {bundle.n_steps for bundle in followed} == {60}
+
+
+def test_trajectories_start_half_from_the_data_and_half_from_the_starts(followed):
+    make(initial_states=[[0.123, -0.321]]).learn(3)
+    bundle = followed[-1]
+    from_start = (bundle.starts == th.tensor([0.123, -0.321], dtype=th.float64)).all(dim=1)
+    assert int(from_start.sum()) == len(bundle.starts) // 2
+    # Other draws at each update.
+    assert not th.equal(followed[-1].noise, followed[-2].noise)
+
+
+def test_a_few_updates_train_the_policy_as_it_is():
+    model = make()
+    model.learn(2)
+    assert [candidate.recipe for candidate in model.candidates] == ["own"]
+
+
+def test_a_policy_that_a_user_put_somewhere_starts_there():
+    data = record(linear, linear_reward)
+    model = NOPG(
+        "LinearPolicy",
+        None,
+        dataset=data,
+        gamma=0.9,
+        seed=0,
+        device="cpu",
+        learning_rate=1e-6,
+        model_kwargs={"n_nodes": 60},
+        policy_kwargs={"initial_gain": [[-0.5, -0.25]]},
+    )
+    model.learn(12)
+    assert {candidate.recipe for candidate in model.candidates} == {"own"}
+    np.testing.assert_allclose(model.policy.gain.detach().numpy(), [[-0.5, -0.25]], atol=1e-3)

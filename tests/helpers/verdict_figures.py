@@ -1,0 +1,36 @@
+"""Figures of a policy that nothing speaks against."""
+
+from sb3_nopg.report.limits import LimitFinding
+from sb3_nopg.report.support import SupportFigures
+from sb3_nopg.report.verdict import Returns
+
+RETURNS = Returns(
+    plain=80.0,
+    learned_from=True,
+    held_out=79.0,
+    held_out_source="given",
+    held_out_chose=False,
+    interval_low=75.0,
+    interval_high=85.0,
+    interval_level=0.95,
+    interval_source="the held-out data",
+    behaviour=20.0,
+    value_range=100.0,
+    value_spread=20.0,
+    policy_spread=50.0,
+)
+
+
+SUPPORT = SupportFigures(
+    median_samples=10.0,
+    lowest_tenth_samples=3.0,
+    thin_share=0.01,
+    effective_samples=300.0,
+    effective_share=0.3,
+    truncation=0.01,
+    lost_starts=0.0,
+    worst_states=(),
+)
+
+
+LIMIT = LimitFinding("abs(x)<0.35", 0.01, 0.02, 0.4, 5000.0, 100.0, True)
