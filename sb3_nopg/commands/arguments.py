@@ -66,23 +66,6 @@ def limits(option: str, given: list[str] | None) -> dict[int, Limit] | None:
     return found or None
 
 
-def number_or_numbers(option: str, text: str) -> float | list[float]:
-    """
-    :param option: that the text was given to
-    :param text: a number, or one for each dimension with commas between them
-    """
-    values = numbers(option, text)
-    return values[0] if len(values) == 1 else values
-
-
-def bandwidth(option: str, text: str) -> str | float | list[float]:
-    """
-    :param option: that the text was given to
-    :param text: a number, one for each dimension, or the name of a rule, which the algorithm will check
-    """
-    return text if text.replace("_", "").isalpha() else number_or_numbers(option, text)
-
-
 def labels(text: str | None) -> list[str] | None:
     """
     :param text: names with commas between them

@@ -261,3 +261,9 @@ class TransitionDataset:
         from sb3_nopg.data.files import transform
 
         return transform.with_units(self, observation_scale, action_scale)
+
+
+def check_dataset(dataset: Any) -> None:
+    """:raises InputError: unless it is a data set"""
+    if not isinstance(dataset, TransitionDataset):
+        raise InputError("dataset", f"a {type(dataset).__name__} is given", "Build a sb3_nopg.TransitionDataset from it")

@@ -2,14 +2,11 @@
 
 import os
 import pathlib
-from typing import TYPE_CHECKING
+from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 
 from sb3_nopg.common.errors import InputError
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
 
 
 class UpdateProgressBar(ProgressBarCallback):
@@ -31,7 +28,7 @@ class NOPGCheckpointCallback(BaseCallback):
     :param verbose: 1 to tell of every checkpoint
     """
 
-    model: "NOPG"
+    model: Any
 
     def __init__(self, path: str | os.PathLike[str], interval: int = 50, verbose: int = 0):
         super().__init__(verbose)

@@ -13,10 +13,10 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch as th
 import torch.distributed as dist
@@ -25,10 +25,7 @@ from stable_baselines3.common.utils import get_device
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.processes import Processes, ProcessLostError
-from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint
-
-if TYPE_CHECKING:
-    from sb3_nopg.training.attached_data import LearnsFromData
+from sb3_nopg.data.dataset import TransitionDataset
 
 __all__ = ["ProcessLostError", "Processes", "join_processes", "process_group"]
 
@@ -125,23 +122,19 @@ def join_processes() -> Processes:
     return Processes(dist.get_rank(), dist.get_world_size(), device)
 
 
-def check_same_everywhere(model: "LearnsFromData") -> None:
+def check_same_everywhere(
+    processes: Processes, dataset: TransitionDataset | None, describe: Callable[[], dict[str, Any]]
+) -> None:
     """
-    :param model: about to be trained by several processes
+    :param processes: about to train a model together
+    :param dataset: that they learn from
+    :param describe: what must be the same in all of them
     :raises InputError: in every process, where one of them is about to train something else
     """
-    processes = model.processes
-    if not processes.several or processes.agreed_on is model.dataset:
+    if not processes.several or processes.agreed_on is dataset:
         return
-    assert model.dataset is not None
-    assert model.bandwidths is not None
-    bandwidths = model.bandwidths
     own = {
-        "dataset": dataset_fingerprint(model.dataset),
-        "policy": parameter_fingerprint(model.policy),
-        "bandwidths": array_fingerprint([bandwidths.state, bandwidths.action, bandwidths.next_state]),
-        "num_timesteps": model.num_timesteps,
-        **model.settings(),
+        **describe(),
         # All processes compute the same vectors, and must round them in the same way to decide the same.
         "torch version": th.__version__,
         "torch threads": th.get_num_threads(),
@@ -156,7 +149,7 @@ def check_same_everywhere(model: "LearnsFromData") -> None:
                 f"process {rank} has another one than process 0",
                 "All processes must run the same script on the same data, on machines of the same kind",
             )
-    processes.agreed_on = model.dataset
+    processes.agreed_on = dataset
 
 
 class AgreedCallback(CallbackList):

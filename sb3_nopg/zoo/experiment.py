@@ -163,7 +163,7 @@ class OfflineExperimentManager(ExperimentManager):
         if isinstance(model, NOPG):
             # What can be wrong with the data shows here. In learn() rl_zoo3's progress bar would hide it behind an error of
             # its own.
-            model.prepared_problem()
+            _ = model.estimator.model if model.transitions == "model" else model.estimator.problem
         super().learn(model)
 
     def objective(self, trial: optuna.Trial) -> float:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 from stable_baselines3.common.type_aliases import GymEnv
 
+from sb3_nopg.bellman.settings import grouped
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
@@ -41,9 +42,9 @@ class KernelValueIteration:
         **settings: Any,
     ):
         # Its policy is never asked: it holds the data, chooses the bandwidths and prepares the equation.
-        self._model = NOPG("MlpPolicy", env, dataset=dataset, **settings)
+        self._model = NOPG("MlpPolicy", env, dataset=dataset, **grouped(settings))
         self.action_space: spaces.Box = self._model.action_space
-        self._problem = self._model.prepared_problem()
+        self._problem = self._model.estimator.problem
         actions = candidate_actions(self.action_space) if candidates is None else _check(candidates, self.action_space)
         choice = iterate_values(self._problem, th.as_tensor(actions).to(self._problem.rewards))
         self.candidates = actions

@@ -11,7 +11,8 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.td3.policies import TD3Policy
 
-import sb3_nopg.training.attached_data
+import sb3_nopg.prediction.estimator
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, FixedReplayBuffer, InputError, SolverError, TransitionDataset
 from sb3_nopg.data.buffer import spaces_of
 
@@ -39,7 +40,7 @@ def make_dataset(n=N, **changes):
 
 
 def make_model(env="Pendulum-v1", policy="MlpPolicy", **arguments):
-    return NOPG(
+    return make_nopg(
         policy,
         env,
         **{"dataset": make_dataset(), "device": "cpu", "seed": 0, **BANDWIDTHS, **arguments},
@@ -238,8 +239,6 @@ MODEL_CASES = {
     "learning_rate-nan": model("learning_rate", learning_rate=nan),
     "learning_rate-text": model("learning_rate", learning_rate="fast"),
     # names
-    "variant-unknown": model("variant", variant="X"),
-    "variant-lower-case": model("variant", variant="d"),
     "precision-float16": model("precision", precision="float16"),
     "precision-type": model("precision", precision=np.float64),
     "policy-unknown": model("policy", policy="CnnPolicy"),
@@ -334,7 +333,7 @@ def test_bad_input_is_refused_by_name_with_advice_before_any_work(field, run, tm
     # Cases about a model fail while it is built; a model that is attached to its data may prepare and solve.
     monkeypatch.setattr(NOPG, "learn", forbid("learn"))
     if (field, run) in MODEL_CASES.values():
-        monkeypatch.setattr(sb3_nopg.training.attached_data, "build_problem", forbid("build_problem"))
+        monkeypatch.setattr(sb3_nopg.prediction.estimator, "build_problem", forbid("build_problem"))
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is looked at below
         run(tmp_path)
     message = str(caught.value)
@@ -401,14 +400,14 @@ def test_more_neighbors_than_samples_are_clipped_with_a_warning(n_neighbors):
     with pytest.warns(UserWarning, match=rf"n_neighbors={n_neighbors} .*{N} samples"):
         model = make_model(n_neighbors=n_neighbors)
     everything = make_model(n_neighbors=None)
-    assert model.prepared_problem().queries.neighbors.n_neighbors == N
+    assert model.estimator.problem.queries.neighbors.n_neighbors == N
     assert model.estimated_return() == pytest.approx(everything.estimated_return(), rel=1e-6)
     model.learn(1)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, N])
 def test_as_many_neighbors_as_samples_need_no_warning(n_neighbors):
-    assert make_model(n_neighbors=n_neighbors).prepared_problem().queries.neighbors.n_neighbors == n_neighbors
+    assert make_model(n_neighbors=n_neighbors).estimator.problem.queries.neighbors.n_neighbors == n_neighbors
 
 
 # --- nothing is lost
@@ -448,7 +447,7 @@ def test_bandwidths_that_do_not_suit_the_new_data_leave_the_old_in_use():
     """Numbers are checked when data come, and by then a model may have been at work for long."""
     model = make_model().learn(1)
     kept = {name: getattr(model, name) for name in ("dataset", "replay_buffer", "bandwidths")}
-    model.state_bandwidth = [1.0, -1.0, 1.0]
+    model.estimator_kwargs = {"state_bandwidth": [1.0, -1.0, 1.0]}
     with pytest.raises(InputError, match="state_bandwidth"):
         model.set_dataset(make_dataset(rewards=np.ones(N)))
     assert all(getattr(model, name) is value for name, value in kept.items())

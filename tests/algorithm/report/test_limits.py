@@ -28,13 +28,15 @@ def model_on(data: TransitionDataset, pessimism: float = 0.0) -> NOPG:
         dataset=data,
         gamma=GAMMA,
         initial_states=[[0.0]],
-        state_bandwidth=1.0,
-        action_bandwidth=1e6,
-        next_state_bandwidth=1.0,
-        n_neighbors=None,
+        estimator_kwargs={
+            "state_bandwidth": 1.0,
+            "action_bandwidth": 1e6,
+            "next_state_bandwidth": 1.0,
+            "n_neighbors": None,
+            "weights": "local_constant",
+            "pessimism": pessimism,
+        },
         transitions="samples",
-        weights="local_constant",
-        pessimism=pessimism,
         device="cpu",
     )
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from helpers.mass_on_a_rail import STARTS, brake, drive, followed, recorded
+from helpers.models import make_nopg
 from helpers.reports import line_data, pictures, section
 from helpers.verdict_figures import RETURNS, SUPPORT
 from sb3_nopg import NOPG, InputError, TransitionDataset
@@ -57,7 +58,7 @@ def part(states: np.ndarray) -> np.ndarray:
 def acting(act, data: TransitionDataset, **settings) -> NOPG:
     """A model whose policy is a known one."""
     given = {"gamma": 0.9, "initial_states": STARTS, "seed": 0, "device": "cpu", "model_kwargs": {"n_nodes": 400}}
-    model = NOPG("LinearPolicy", None, dataset=data, **{**given, **settings})
+    model = make_nopg("LinearPolicy", None, dataset=data, **{**given, **settings})
     model.act = act
     return model
 
@@ -288,7 +289,7 @@ def test_a_report_is_made_without_them(why, tmp_path):
     if why == "too few":
         data = data.filter(np.arange(len(data)) < 5)
     settings = {"gamma": 0.9, "device": "cpu", "transitions": "samples"}
-    model = NOPG("LinearPolicy", None, dataset=data, **settings)
+    model = make_nopg("LinearPolicy", None, dataset=data, **settings)
     summary = model.report(tmp_path / "report.html", trajectories=why != "not asked for")
     assert summary.trajectories is None
     assert not any("trajectories" in reason for reason in summary.reasons)

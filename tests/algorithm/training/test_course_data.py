@@ -8,6 +8,7 @@ import pytest
 import torch as th
 
 import sb3_nopg.training.imitation
+from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, two_forces
 from sb3_nopg import NOPG, TransitionDataset
 
@@ -22,7 +23,7 @@ def quick_lessons(monkeypatch):
 
 def make(data: TransitionDataset, **settings) -> NOPG:
     arguments = {"gamma": 0.8, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [16]}}
-    return NOPG("MlpPolicy", None, dataset=data, **{**arguments, "model_kwargs": {"n_nodes": 60}, **settings})
+    return make_nopg("MlpPolicy", None, dataset=data, **{**arguments, "model_kwargs": {"n_nodes": 60}, **settings})
 
 
 def recorded() -> TransitionDataset:
