@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from nopg_robot import deploy
-from nopg_robot.preflight import reports_beside
+from nopg_robot.commands import deploy
+from nopg_robot.commands.preflight import reports_beside
 from test_robot_command_line import write_policy
 
 DIGEST = "0" * 64

@@ -14,8 +14,8 @@ from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.cartpole.simulator import CartPoleSimulator
 from nopg_envs.recordings import RecordingError, read_recording
-from nopg_robot.flight import FlightRecorder, Sample
-from nopg_robot.flight_log import FlightLogError, read_flight
+from nopg_robot.flight.log import FlightLogError, read_flight
+from nopg_robot.flight.recorder import FlightRecorder, Sample
 from sb3_nopg import TransitionDataset
 
 SAMPLE_S = 0.002

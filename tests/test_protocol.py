@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nopg_robot import protocol
-from nopg_robot.protocol import (
+from nopg_robot.rig import protocol
+from nopg_robot.rig.protocol import (
     Configure,
     Configured,
     Decoder,

@@ -12,10 +12,10 @@ import pytest
 from gymnasium.wrappers import RescaleAction, TimeLimit
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from nopg_robot.errors import PhaseError, RobotError
-from nopg_robot.flight_log import read_flight
-from nopg_robot.loop import SafetyStop
-from nopg_robot.rig_env import RigEnv
+from nopg_robot.flight.log import read_flight
+from nopg_robot.rig.errors import PhaseError, RobotError
+from nopg_robot.run.loop import SafetyStop
+from nopg_robot.run.rig_env import RigEnv
 from rigs import balance, fast_rig
 
 
@@ -122,7 +122,7 @@ SCRIPT = """
 import atexit, sys
 import numpy as np
 sys.path.insert(0, {tests!r})
-from nopg_robot.rig_env import RigEnv
+from nopg_robot.run.rig_env import RigEnv
 from rigs import fast_rig
 
 env = RigEnv(fast_rig(), "flight.npz")

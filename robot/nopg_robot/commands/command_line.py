@@ -10,14 +10,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nopg_robot.display import LiveDisplay, PlainDisplay, banner
-from nopg_robot.errors import DefectError, PolicyError, RecorderError, RobotError
-from nopg_robot.flight_journal import journal_path
+from nopg_robot.control.safety import Reason
+from nopg_robot.flight.journal import journal_path
 from nopg_robot.plants import Rig, simulated_twin
-from nopg_robot.rig_file import RigFile
-from nopg_robot.rig_sections import Limits
-from nopg_robot.safety import Reason
-from nopg_robot.session import RunSummary
+from nopg_robot.rig.errors import DefectError, PolicyError, RecorderError, RobotError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import Limits
+from nopg_robot.run.display import LiveDisplay, PlainDisplay, banner
+from nopg_robot.run.session import RunSummary
 
 EXIT_CODES = (
     "Exit codes: 0 finished, 1 stopped by the safety supervisor during the run, 2 wrong arguments or files, "

@@ -10,17 +10,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from nopg_robot.display import NullDisplay
-from nopg_robot.errors import DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.loop import SafetyStop, ShowsSnapshots
-from nopg_robot.observation import UNITS, DataRange, Observer
+from nopg_robot.control.observation import UNITS, DataRange, Observer
+from nopg_robot.control.policy import PolicyMetadata
+from nopg_robot.control.safety import Checks, Intervention, Reason
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig, open_rig
-from nopg_robot.policy import PolicyMetadata
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks, Intervention, Reason
-from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize, with_closing_problem
-from nopg_robot.stop import StopRequest
+from nopg_robot.rig.errors import DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.run.loop import SafetyStop, ShowsSnapshots
+from nopg_robot.run.session import Policy, RunSummary, Session, run_episode, summarize, with_closing_problem
+from nopg_robot.run.stop import StopRequest
 
 _log = logging.getLogger(__name__)
 

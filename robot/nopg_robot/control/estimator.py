@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass, replace
 
 from nopg_envs.cartpole.simulator import filter_coefficients
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Reading
-from nopg_robot.rig_sections import Sensors, VelocityFilter
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.sections import Sensors, VelocityFilter
 
 TURN_RAD = 2.0 * math.pi
 # After so many steps every filter worth having has settled on the mean velocity of a gap.

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nopg_robot.estimator import State, wrap_angle
-from nopg_robot.rig_sections import Limits, Timing
+from nopg_robot.control.estimator import State, wrap_angle
+from nopg_robot.rig.sections import Limits, Timing
 
 
 class Reason(str, Enum):

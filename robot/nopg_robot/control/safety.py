@@ -8,8 +8,7 @@ no larger than what was asked for and has its sign, or is zero.
 import math
 from dataclasses import dataclass
 
-from nopg_robot.rig_sections import Limits, Timing
-from nopg_robot.safety_checks import (
+from nopg_robot.control.safety_checks import (
     AngleCheck,
     Check,
     DeadlineCheck,
@@ -24,6 +23,7 @@ from nopg_robot.safety_checks import (
     check_requests,
     voltage_of,
 )
+from nopg_robot.rig.sections import Limits, Timing
 
 __all__ = ["Checks", "Decision", "Intervention", "Reason", "SafetySupervisor", "Situation"]
 

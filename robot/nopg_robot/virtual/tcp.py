@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Literal
 
 from nopg_envs.cartpole.simulator import filter_coefficients
-from nopg_robot.clock import MonotonicClock
-from nopg_robot.simulated_cart import SimulatedCart
+from nopg_robot.rig.clock import MonotonicClock
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 COMMAND = struct.Struct(">d")
 N_OLD_PACKETS = 1000
@@ -28,7 +28,7 @@ class VirtualQuarcServer:
     Streams x, θ (2 doubles) or x, θ, ẋ, θ̇ (4) to one client at a time and applies the newest voltage that it sends. Positions
     count from where the cart stood and the pole hung when it was switched on; velocities come from the rig's filter.
 
-    Times are those of :class:`nopg_robot.clock.MonotonicClock`. ``with server:`` runs it in a thread of its own.
+    Times are those of :class:`nopg_robot.rig.clock.MonotonicClock`. ``with server:`` runs it in a thread of its own.
 
     :param cart: to move
     :param port: 0 chooses a free one

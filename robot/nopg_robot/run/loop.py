@@ -8,18 +8,18 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from nopg_robot.clock import SimulatedClock
-from nopg_robot.display import NullDisplay, Snapshot
-from nopg_robot.errors import PlantError, RecorderError, RobotError
-from nopg_robot.estimator import State, StateEstimator
-from nopg_robot.flight import FlightRecorder, Sample
-from nopg_robot.loop_timing import LoopTiming
-from nopg_robot.observation import DataRange
+from nopg_robot.control.estimator import State, StateEstimator
+from nopg_robot.control.observation import DataRange
+from nopg_robot.control.safety import Checks, Decision, Intervention, Reason, SafetySupervisor, Situation
+from nopg_robot.flight.recorder import FlightRecorder, Sample
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks, Decision, Intervention, Reason, SafetySupervisor, Situation
-from nopg_robot.stop import StopRequest
-from nopg_robot.watchdog import GuardedPlant
+from nopg_robot.rig.clock import SimulatedClock
+from nopg_robot.rig.errors import PlantError, RecorderError, RobotError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.display import NullDisplay, Snapshot
+from nopg_robot.run.loop_timing import LoopTiming
+from nopg_robot.run.stop import StopRequest
+from nopg_robot.run.watchdog import GuardedPlant
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class SafetyStop(RobotError):  # noqa: N818 - it is what the supervisor does, no
 
 
 class ShowsSnapshots(Protocol):
-    """A display; see :mod:`nopg_robot.display`."""
+    """A display; see :mod:`nopg_robot.run.display`."""
 
     def update(self, snapshot: Snapshot) -> None: ...
 

@@ -9,17 +9,17 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from nopg_robot.deployment import describe
-from nopg_robot.display import NullDisplay
-from nopg_robot.errors import RobotError
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.loop import TERMINAL_REASONS, SafetyStop, ShowsSnapshots
-from nopg_robot.observation import NAMES, Observer
+from nopg_robot.control.observation import NAMES, Observer
+from nopg_robot.control.safety import Checks
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import open_rig
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks
-from nopg_robot.session import Session, summarize, with_closing_problem
-from nopg_robot.stop import StopRequest
+from nopg_robot.rig.errors import RobotError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.deployment import describe
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.run.loop import TERMINAL_REASONS, SafetyStop, ShowsSnapshots
+from nopg_robot.run.session import Session, summarize, with_closing_problem
+from nopg_robot.run.stop import StopRequest
 
 
 class RigEnv(gym.Env[np.ndarray, np.ndarray]):
@@ -30,8 +30,9 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
     ``step`` calls the motor keeps its voltage for at most the watchdog's time, then it is cut: this is for policies that
     answer in time, not for learning on the rig.
 
-    While it is open, signals stop the rig in order: Ctrl-C raises :class:`nopg_robot.loop.SafetyStop` in the next ``step``.
-    A fallen pole and the end of the rail terminate an episode; any other fault raises, since going on would not be safe.
+    While it is open, signals stop the rig in order: Ctrl-C raises :class:`nopg_robot.run.loop.SafetyStop` in the next
+    ``step``. A fallen pole and the end of the rail terminate an episode; any other fault raises, since going on would not
+    be safe.
 
     | observation | unit | |
     | --- | --- | --- |

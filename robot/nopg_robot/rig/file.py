@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError, model_validator
 
-from nopg_robot.rig_sections import (
+from nopg_robot.rig.sections import (
     Centring,
     Connection,
     Homing,
@@ -138,9 +138,9 @@ class _OnceOnlyLoader(yaml.SafeLoader):
 
 def shipped_rigs() -> dict[str, Path]:
     """Rig files that come with the package, by name."""
-    here = Path(__file__).parent
+    package = Path(__file__).parent.parent
     # Inside the package when installed, beside it in a checkout.
-    folder = here / "rigs" if (here / "rigs").is_dir() else here.parent / "rigs"
+    folder = package / "rigs" if (package / "rigs").is_dir() else package.parent / "rigs"
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 

@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nopg_robot import command_line
-from nopg_robot.deployment import RunOptions, check_policy, deploy
-from nopg_robot.plot import plot_flight
-from nopg_robot.policy import OnnxPolicy
-from nopg_robot.preflight import Preflight, reports_beside
-from nopg_robot.session import RunSummary
-from nopg_robot.stop import StopRequest
+from nopg_robot.commands import command_line
+from nopg_robot.commands.preflight import Preflight, reports_beside
+from nopg_robot.control.policy import OnnxPolicy
+from nopg_robot.flight.plot import plot_flight
+from nopg_robot.run.deployment import RunOptions, check_policy, deploy
+from nopg_robot.run.session import RunSummary
+from nopg_robot.run.stop import StopRequest
 
 app = typer.Typer(add_completion=True, rich_markup_mode=None)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nopg_robot.errors import PolicyError
+from nopg_robot.rig.errors import PolicyError
 
 FORMAT_VERSION = 1
 # A policy network has some kilobytes.

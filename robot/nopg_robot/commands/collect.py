@@ -9,14 +9,14 @@ from gymnasium import spaces
 from rich.console import Console
 
 from nopg_envs.behaviours import BEHAVIOURS
-from nopg_robot import command_line
-from nopg_robot.collection import CollectOptions, collect
-from nopg_robot.deploy import show
-from nopg_robot.deployment import check_policy
-from nopg_robot.policy import OnnxPolicy
-from nopg_robot.rig_file import RigFile
-from nopg_robot.session import Policy
-from nopg_robot.stop import StopRequest
+from nopg_robot.commands import command_line
+from nopg_robot.commands.deploy import show
+from nopg_robot.control.policy import OnnxPolicy
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.collection import CollectOptions, collect
+from nopg_robot.run.deployment import check_policy
+from nopg_robot.run.session import Policy
+from nopg_robot.run.stop import StopRequest
 
 app = typer.Typer(add_completion=True, rich_markup_mode=None)
 

@@ -1,12 +1,12 @@
-"""A data-acquisition card with a simulated cart on it: what :mod:`nopg_robot.hil_stub` gives programs access to."""
+"""A data-acquisition card with a simulated cart on it: what :mod:`nopg_robot.virtual.hil_stub` gives programs access to."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nopg_robot.clock import Clock, MonotonicClock
-from nopg_robot.simulated_cart import SimulatedCart
+from nopg_robot.rig.clock import Clock, MonotonicClock
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 N_CHANNELS = 8
 DAC_LIMIT_VOLT = 10.0

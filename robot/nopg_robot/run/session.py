@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from nopg_robot import phases
-from nopg_robot.errors import PlantError, RecorderError
-from nopg_robot.estimator import State
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.loop import TERMINAL_REASONS, ControlLoop, SafetyStop, ShowsSnapshots
-from nopg_robot.observation import DataRange
+from nopg_robot.control.estimator import State
+from nopg_robot.control.observation import DataRange
+from nopg_robot.control.safety import Checks, Intervention, Reason
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig
-from nopg_robot.safety import Checks, Intervention, Reason
-from nopg_robot.stop import StopRequest
+from nopg_robot.rig.errors import PlantError, RecorderError
+from nopg_robot.run import phases
+from nopg_robot.run.loop import TERMINAL_REASONS, ControlLoop, SafetyStop, ShowsSnapshots
+from nopg_robot.run.stop import StopRequest
 
 #: volts for an observation
 Policy = Callable[[np.ndarray], Any]

@@ -1,5 +1,5 @@
 # ruff: noqa: T201
-"""``python -m nopg_robot.virtual_rig tcp|serial``: a rig of software, to deploy to before there is a real one."""
+"""``python -m nopg_robot.virtual tcp|serial``: a rig of software, to deploy to before there is a real one."""
 
 import argparse
 import math
@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from nopg_robot.rig_file import RigFile
-from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
+from nopg_robot.rig.file import RigFile
+from nopg_robot.virtual.tcp import VirtualQuarcServer
 
 # As in the rig file of the simulated rig: a desktop pauses now and then, and nothing real moves.
 PATIENT_S = 0.25
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # This is how it ends.
         return 0
     except OSError as error:
-        print(f"virtual_rig: {error}", file=sys.stderr)
+        print(f"nopg_robot.virtual: {error}", file=sys.stderr)
         return 2
     finally:
         for number, handler in before.items():
@@ -45,7 +45,7 @@ def _end(signal_number: int, frame: object) -> NoReturn:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m nopg_robot.virtual_rig", description="A rig of software, to deploy to before there is a real one."
+        prog="python -m nopg_robot.virtual", description="A rig of software, to deploy to before there is a real one."
     )
     kinds = parser.add_subparsers(required=True)
     tcp = kinds.add_parser("tcp", help="a QUARC model behind a TCP port")
@@ -92,7 +92,7 @@ def _run_tcp(asked: argparse.Namespace) -> None:
 
 def _run_serial(asked: argparse.Namespace) -> None:
     # Pseudo-terminals do not exist on Windows, where the other rig runs as well.
-    from nopg_robot.virtual_rig.serial_board import VirtualSerialBoard
+    from nopg_robot.virtual.serial_board import VirtualSerialBoard
 
     with VirtualSerialBoard(link=asked.link) as board:
         port = asked.link or board.port

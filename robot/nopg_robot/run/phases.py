@@ -8,10 +8,10 @@ a :class:`PhaseError` that says what to look at.
 import math
 from collections import deque
 
-from nopg_robot.errors import PhaseError
-from nopg_robot.estimator import State
-from nopg_robot.loop import ControlLoop
-from nopg_robot.safety import Checks
+from nopg_robot.control.estimator import State
+from nopg_robot.control.safety import Checks
+from nopg_robot.rig.errors import PhaseError
+from nopg_robot.run.loop import ControlLoop
 
 # A cart against its stop may still be seen to move by a count or two.
 _STILL_M = 5e-4

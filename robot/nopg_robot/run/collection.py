@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from nopg_robot.deployment import check_choices, check_policy, describe, run_session
-from nopg_robot.display import NullDisplay
-from nopg_robot.errors import PhaseError
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.loop import SafetyStop, ShowsSnapshots
-from nopg_robot.observation import Observer
+from nopg_robot.control.observation import Observer
+from nopg_robot.control.policy import PolicyMetadata
+from nopg_robot.control.safety import Checks, Reason
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig, open_rig
-from nopg_robot.policy import PolicyMetadata
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks, Reason
-from nopg_robot.session import Policy, RunSummary, Session, run_episode, summarize
-from nopg_robot.stop import StopRequest
+from nopg_robot.rig.errors import PhaseError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.deployment import check_choices, check_policy, describe, run_session
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.run.loop import SafetyStop, ShowsSnapshots
+from nopg_robot.run.session import Policy, RunSummary, Session, run_episode, summarize
+from nopg_robot.run.stop import StopRequest
 
 
 @dataclass(frozen=True)

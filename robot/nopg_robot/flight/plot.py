@@ -2,7 +2,7 @@
 """
 A flight log as a picture and a paragraph.
 
-    python -m nopg_robot.plot LOG [-o FILE.png]
+    python -m nopg_robot.flight.plot LOG [-o FILE.png]
 """
 
 import argparse
@@ -18,8 +18,8 @@ import numpy as np
 import yaml
 
 from nopg_envs.command_line import check_outputs, check_plot, run, write_atomically
-from nopg_robot.flight_journal import JOURNAL_SUFFIX
-from nopg_robot.flight_log import LEARNING_PHASES, FlightLog, read_flight
+from nopg_robot.flight.journal import JOURNAL_SUFFIX
+from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, read_flight
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit code
     """
     parser = argparse.ArgumentParser(
-        prog="python -m nopg_robot.plot", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m nopg_robot.flight.plot", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("log", metavar="LOG", help="a flight log")
     parser.add_argument("-o", "--output", metavar="FILE.png", help="where to draw it (default: beside LOG, ending in .png)")

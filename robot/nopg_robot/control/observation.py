@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nopg_robot.errors import PolicyError
-from nopg_robot.estimator import State
+from nopg_robot.control.estimator import State
+from nopg_robot.rig.errors import PolicyError
 
 QUANTITIES: dict[str, Callable[[State], float]] = {
     "x": lambda state: state.x,

@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nopg_robot.rig_sections import Limits
+from nopg_robot.rig.sections import Limits
 
 REFRESH_HZ = 8.0
 # Python lets a drawing thread run on for 5 ms while the control loop waits for its turn: more than a whole cycle.
@@ -31,7 +31,7 @@ _PHASES_WITH_ANGLE_LIMIT = ("run", "collect")
 
 
 class ShownState(Protocol):
-    """What is shown of a state; see `nopg_robot.estimator.State`."""
+    """What is shown of a state; see `nopg_robot.control.estimator.State`."""
 
     @property
     def x(self) -> float: ...

@@ -8,9 +8,9 @@ import tty
 from pathlib import Path
 from types import TracebackType
 
-from nopg_robot import protocol
-from nopg_robot.protocol import Decoder, Flag, Frame
-from nopg_robot.simulated_cart import SimulatedCart
+from nopg_robot.rig import protocol
+from nopg_robot.rig.protocol import Decoder, Flag, Frame
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 # As on the lab's amplifier input.
 VOLTAGE_LIMIT_MV = 10_000

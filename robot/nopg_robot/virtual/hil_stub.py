@@ -1,6 +1,6 @@
 """
 A stand-in for Quanser's ``quanser.hardware``: the calls that :mod:`nopg_robot.plants.hil` makes, and a hardware-timed encoder
-reader beside them, on a card whose cart is simulated. Rig files choose it by ``module: nopg_robot.hil_stub``.
+reader beside them, on a card whose cart is simulated. Rig files choose it by ``module: nopg_robot.virtual.hil_stub``.
 
 The vendor's calls take any buffer and read its memory as if it had the right type. These refuse what those would corrupt.
 """
@@ -8,7 +8,7 @@ The vendor's calls take any buffer and read its memory as if it had the right ty
 import enum
 from typing import Any
 
-from nopg_robot.simulated_card import DAC_LIMIT_VOLT, N_CHANNELS, EncoderTask, SimulatedCard
+from nopg_robot.virtual.simulated_card import DAC_LIMIT_VOLT, N_CHANNELS, EncoderTask, SimulatedCard
 
 
 class Clock(enum.IntEnum):

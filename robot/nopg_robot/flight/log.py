@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nopg_robot.flight_journal import COLUMNS, JOURNAL_SUFFIX, journal_path, read_journal
+from nopg_robot.flight.journal import COLUMNS, JOURNAL_SUFFIX, journal_path, read_journal
 
 #: phases in which whoever is to be learned from was in command
 LEARNING_PHASES = ("run", "collect")
@@ -53,7 +53,7 @@ class EpisodeEnd:
 @dataclass(frozen=True, eq=False, repr=False)
 class FlightLog:
     """
-    A run, as it was recorded. Arrays have one entry for each cycle; see `nopg_robot.flight.Sample`.
+    A run, as it was recorded. Arrays have one entry for each cycle; see `nopg_robot.flight.recorder.Sample`.
 
     :param path: of the file that was read
     :param header: rig file, policy, versions, …

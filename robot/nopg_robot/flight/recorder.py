@@ -20,8 +20,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from nopg_robot.errors import RecorderError
-from nopg_robot.flight_journal import (
+from nopg_robot.flight.journal import (
     COLUMNS,
     FORMAT_VERSION,
     PHASE_LENGTH,
@@ -33,6 +32,7 @@ from nopg_robot.flight_journal import (
     pack_sample,
     read_journal,
 )
+from nopg_robot.rig.errors import RecorderError
 
 FLUSH_S = 0.2
 # A disk that takes longer than this for one flush has failed: no more than this is ever waiting in memory.
