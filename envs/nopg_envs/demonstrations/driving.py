@@ -1,7 +1,7 @@
 """
 A person drives an environment and what they do becomes data: controls, episodes and the loop, without any window.
 
-The window is a :class:`Screen`; :mod:`nopg_envs.demonstration_window` has the one that people see.
+The window is a :class:`Screen`; :mod:`nopg_envs.demonstrations.window` has the one that people see.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """
 A program that drives by the arrow keys as a person might, and the demonstration sets that it recorded.
 
-    python -m nopg_envs.scripted_operator mountain_car_scripted -o demonstration.npz
+    python -m nopg_envs.demonstrations.scripted_operator mountain_car_scripted -o demonstration.npz
 
 Nobody sat at the keyboard. The operator presses keys late, gets distracted and hits the wrong key now and then: its episodes
 reach the goal, but not in the best way.
@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from nopg_envs import command_line
-from nopg_envs.demonstrate import Command, Controls, Recorder, Status, drive
+from nopg_envs.demonstrations.driving import Command, Controls, Recorder, Status, drive
 
 LABEL = "scripted sub-optimal operator, not a person: arrow keys, late, distracted and at times the wrong one"
 N_EPISODES, SEED = 10, 0
@@ -28,7 +28,7 @@ class ScriptedOperator:
     """
     Somebody who has understood that a mountain car must swing, and drives it by arrow keys: always push the way it rolls.
 
-    It is a :class:`nopg_envs.demonstrate.Screen` that looks at positions and velocities instead of pictures.
+    It is a :class:`nopg_envs.demonstrations.driving.Screen` that looks at positions and velocities instead of pictures.
 
     :param seed: of its lapses
     :param delay: steps between seeing and acting; 6 steps are a fifth of a second
@@ -104,7 +104,9 @@ RECORDERS = {"mountain_car_scripted": mountain_car_scripted}
 
 def main() -> int:
     """Entry point: record a set again."""
-    parser = argparse.ArgumentParser(prog="python -m nopg_envs.scripted_operator", description="Record a set again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m nopg_envs.demonstrations.scripted_operator", description="Record a set again."
+    )
     parser.add_argument("name", choices=sorted(RECORDERS))
     parser.add_argument("-o", "--output", required=True, help="file to write, .npz")
     arguments = parser.parse_args()

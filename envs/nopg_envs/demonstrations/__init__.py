@@ -1,7 +1,8 @@
 """
 Demonstration sets that come with the package, by name.
 
-``mountain_car_scripted`` was recorded by a program, :mod:`nopg_envs.scripted_operator`, and not by a person.
+``mountain_car_scripted`` was recorded by a program, :mod:`nopg_envs.demonstrations.scripted_operator`, and not by a person.
+How a person or a program records one is in the modules beside this one.
 """
 
 from pathlib import Path

@@ -7,9 +7,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from nopg_envs.cartpole.parameters import CartPoleParameters
-from nopg_envs.prediction import LONGEST_DELAY_S, Windows, errors, joined, windows_of
-from nopg_envs.prediction_errors import FITTED, Problem
-from nopg_envs.recordings import Array, Recording
+from nopg_envs.identification.prediction import LONGEST_DELAY_S, Windows, errors, joined, windows_of
+from nopg_envs.identification.prediction_errors import FITTED, Problem
+from nopg_envs.identification.recordings import Array, Recording
 
 WINDOW_S = 0.5
 EVERY_S = 0.1

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nopg_envs.cartpole.parameters import CartPoleParameters
-from nopg_envs.prediction import LONGEST_DELAY_S, Windows, errors
-from nopg_envs.recordings import Array
+from nopg_envs.identification.prediction import LONGEST_DELAY_S, Windows, errors
+from nopg_envs.identification.recordings import Array
 
 # Residuals are compared every 20 ms: neighbours say the same thing.
 RESIDUAL_S = 0.02

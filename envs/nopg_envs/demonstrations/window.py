@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nopg_envs.demonstrate import Command, Controls, Status
+from nopg_envs.demonstrations.driving import Command, Controls, Status
 from nopg_envs.rendering import BACKGROUND, INK, _import_pygame
 
 _BAR_HEIGHT, _MARGIN, _TEXT_SIZE, _MIN_WIDTH = 56, 10, 22, 720
@@ -28,7 +28,8 @@ def _check_display() -> None:
 
 class DemonstrationWindow:
     """
-    A :class:`nopg_envs.demonstrate.Screen`. Use it as a context manager, so that the window goes away whatever happens.
+    A :class:`nopg_envs.demonstrations.driving.Screen`. Use it as a context manager, so that the window goes away whatever
+    happens.
 
     :param title: of the window
     :param fps: steps a second

@@ -11,7 +11,7 @@ import numpy as np
 
 from nopg_envs.cartpole.dynamics import rk4_step
 from nopg_envs.cartpole.parameters import CartPoleParameters
-from nopg_envs.recordings import Array, Recording, RecordingError
+from nopg_envs.identification.recordings import Array, Recording, RecordingError
 
 # Physics at 500 Hz or finer.
 LONGEST_STEP_S = 0.002
