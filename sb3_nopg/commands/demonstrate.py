@@ -7,8 +7,8 @@ import gymnasium as gym
 import numpy as np
 import typer
 
-from nopg_envs.demonstrate import MANUAL, Recorder, check_drivable, drive
-from nopg_envs.demonstration_window import DemonstrationWindow
+from nopg_envs.demonstrations.driving import MANUAL, Recorder, check_drivable, drive
+from nopg_envs.demonstrations.window import DemonstrationWindow
 from sb3_nopg.commands.arguments import make_env
 from sb3_nopg.commands.failures import UnsuccessfulError, check_output, one_line_errors
 from sb3_nopg.common.errors import InputError

@@ -18,9 +18,9 @@ import nopg_envs
 import sb3_nopg
 from helpers.documentation import PAGES, README, blocks, command_lines
 from helpers.repository import REPOSITORY
-from nopg_robot.command_line import ExitCode
-from nopg_robot.rig_file import RigFile, shipped_rigs
-from nopg_robot.safety_checks import Reason
+from nopg_robot.commands.command_line import ExitCode
+from nopg_robot.control.safety_checks import Reason
+from nopg_robot.rig.file import RigFile, shipped_rigs
 from sb3_nopg.data.files import FORMATS
 from sb3_nopg.zoo.command_line import COMMANDS
 from sb3_nopg.zoo.recipes import SOURCES, check_recipe
@@ -170,7 +170,7 @@ def test_the_safety_chapter_knows_every_reason_and_every_exit_code():
 
 
 def test_every_phase_and_every_shipped_rig_is_in_the_manual():
-    source = inspect.getsource(importlib.import_module("nopg_robot.phases"))
+    source = inspect.getsource(importlib.import_module("nopg_robot.run.phases"))
     phases = set(re.findall(r'loop\.begin\(\s*"([\w-]+)"', source)) | {"run", "collect", "connect", "stop"}
     assert len(phases) >= 9
     assert [name for name in [*phases, *shipped_rigs()] if f"`{name}`" not in TEXTS["rig.md"]] == []

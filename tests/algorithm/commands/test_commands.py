@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from typer.testing import CliRunner
 
 import nopg_envs
-from nopg_robot.policy import OnnxPolicy
+from nopg_robot.control.policy import OnnxPolicy
 from sb3_nopg import NOPG, NOPGD, NOPGS, ExportError, InputError, SolverError, TransitionDataset
 from sb3_nopg.commands import evaluate as evaluation
 from sb3_nopg.commands import export as export_module
