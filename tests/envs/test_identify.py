@@ -5,6 +5,7 @@ import pytest
 
 from helpers.simulated_recordings import chirp, record
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
+from nopg_envs.identification import fit
 from nopg_envs.identification.fit import CART, DRIVE, POLE, Identification, identify
 from nopg_envs.identification.prediction_errors import FITTED
 from nopg_envs.identification.recordings import read_recording
