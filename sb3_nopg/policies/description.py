@@ -1,6 +1,5 @@
 """What an exported policy says of itself: names, units, limits, rate, range of the training data, digest, versions."""
 
-import hashlib
 import math
 import platform
 import warnings
@@ -16,6 +15,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.fingerprint import parameter_fingerprint
 
 FORMAT_VERSION = 1
 
@@ -50,7 +50,7 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
         "control_period_s": _checked_period(told.get("control_period_s") if period_s is None else period_s),
         "data_low": low,
         "data_high": high,
-        "digest": digest(deployed),
+        "digest": parameter_fingerprint(deployed),
         "algorithm": type(model).__name__,
         "created_by": f"sb3-nopg {_version('sb3_nopg')}",
         "versions": {
@@ -113,16 +113,6 @@ def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
         return [], []
     observations = buffer.observations[: buffer.size()]
     return observations.min(axis=(0, 1)).tolist(), observations.max(axis=(0, 1)).tolist()
-
-
-def digest(deployed: th.nn.Module) -> str:
-    """SHA-256 of all numbers that the policy consists of."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(deployed.state_dict().items()):
-        array = tensor.cpu().numpy()
-        total.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        total.update(array.tobytes())
-    return total.hexdigest()
 
 
 def _version(module: str) -> str:

@@ -19,7 +19,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.policies.description import describe, digest
+from sb3_nopg.data.fingerprint import parameter_fingerprint
+from sb3_nopg.policies.description import describe
 
 # Of ONNX: read by every onnxruntime since 1.12.
 OPSET_VERSION = 17
@@ -136,7 +137,7 @@ def policy_digest(model: BaseAlgorithm) -> str:
     :param model: as for :func:`export`
     :return: what the exported file gives as its digest
     """
-    return digest(_deployed(model)[0])
+    return parameter_fingerprint(_deployed(model)[0])
 
 
 def _deployed(model: BaseAlgorithm) -> tuple[DeployedPolicy, VecNormalize | None]:
