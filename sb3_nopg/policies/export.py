@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.fingerprint import parameter_fingerprint
 from sb3_nopg.policies.description import describe
 
@@ -254,14 +255,10 @@ def _evaluator(content: bytes) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _write_whole(path: pathlib.Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if not path.parent.is_dir():
+        raise InputError("path", f"there is no folder {path.parent}", "Make it, or choose another place")
     try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise InputError("path", f"{path} cannot be written ({error})", "Choose a place that can be written to") from error
-    finally:
-        partial.unlink(missing_ok=True)
