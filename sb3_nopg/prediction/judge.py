@@ -18,7 +18,7 @@ from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.threads import threads_for
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import units_of_each
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.bounds import Limit
 from sb3_nopg.dynamics.model import DynamicsModel
@@ -268,8 +268,7 @@ def halves(data: TransitionDataset, seed: int) -> tuple[np.ndarray | None, np.nd
     :param seed: of the choice
     :return: rows of one half of the episodes and of the other, (n,) each; None for both where there are too few
     """
-    labels = episode_labels(data)
-    groups = np.arange(len(data)) if labels is None else np.unique(labels, return_inverse=True)[1]
+    groups = units_of_each(data)
     n_groups = int(groups.max()) + 1
     least = 4 * (data.observation_dim + data.action_dim + 1)
     chosen = np.isin(groups, np.random.default_rng(seed).permutation(n_groups)[: n_groups // 2])

@@ -11,6 +11,7 @@ from sb3_nopg.bellman.on_samples import WarmStart, solve_values
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import units_of_each
 
 Region = Callable[[np.ndarray], np.ndarray]
 
@@ -59,13 +60,7 @@ def units_of(data: TransitionDataset, n_drawn_starts: int | None, starts_are_its
     :param starts_are_its_own: whether those episodes are the data's own
     :raises InputError: where the data is a single episode, which says nothing about how episodes differ
     """
-    starts = data.episode_starts
-    if starts is None:
-        of_transitions = np.arange(len(data))
-    elif data.episode_ids is not None:
-        of_transitions = np.unique(data.episode_ids, return_inverse=True)[1]
-    else:
-        of_transitions = np.searchsorted(starts, np.arange(len(data)), side="right") - 1
+    starts, of_transitions = data.episode_starts, units_of_each(data)
     n_units = int(of_transitions.max()) + 1
     if n_units < 2:
         raise InputError("dataset", _SINGLE_EPISODE, "Give data of several episodes for an interval")
