@@ -15,6 +15,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.fingerprint import parameter_fingerprint
 
 FORMAT_VERSION = 1
@@ -40,14 +41,15 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
             description[field] = _labels(field, given[field], told.get(field), default)
         if len(set(description[f"{kind}_names"])) != n:
             raise InputError(f"{kind}_names", f"{description[f'{kind}_names']} has a name twice", "Tell them apart")
-    period_s = given["control_period_s"]
+    period_s = told.get("control_period_s") if given["control_period_s"] is None else given["control_period_s"]
+    check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")
     low, high = _data_range(model)
     return {
         **description,
         # As the file has them.
         "action_low": model.action_space.low.astype(np.float32).tolist(),
         "action_high": model.action_space.high.astype(np.float32).tolist(),
-        "control_period_s": _checked_period(told.get("control_period_s") if period_s is None else period_s),
+        "control_period_s": None if period_s is None else float(period_s),
         "data_low": low,
         "data_high": high,
         "digest": parameter_fingerprint(deployed),
@@ -94,15 +96,6 @@ def _labels(field: str, given: Any, told: Any, default: list[str]) -> list[str]:
     if not is_list or len(given) != len(default) or not all(isinstance(label, str) for label in given):
         raise InputError(field, f"{given!r} is not {len(default)} strings", "Give one for each dimension, in order")
     return list(given)
-
-
-def _checked_period(period_s: Any) -> float | None:
-    if period_s is None:
-        return None
-    is_number = isinstance(period_s, int | float | np.integer | np.floating) and not isinstance(period_s, bool)
-    if not is_number or not 0.0 < period_s < math.inf:
-        raise InputError("control_period_s", f"{period_s!r} is not a positive number", "Give the seconds between two actions")
-    return float(period_s)
 
 
 def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:

@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin, units_of_each
 from sb3_nopg.data.files.expression import evaluate
@@ -130,8 +131,7 @@ def split(dataset: TransitionDataset, fractions: Sequence[float], by: str, seed:
 def subsample(dataset: TransitionDataset, n: int, by: str, seed: int) -> TransitionDataset:
     """:param n: as in `TransitionDataset.subsample`"""
     units, n_units = _units(dataset, by)
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= n_units:
-        raise InputError("n", f"{n} of {n_units} {by}(s)", f"Give a number from 1 to {n_units}")
+    check_count("n", n, at_most=n_units, fix=f"Give a number from 1 to {n_units}, how many {by}s there are")
     chosen = np.random.default_rng(seed).choice(n_units, size=n, replace=False)
     return take(dataset, np.flatnonzero(np.isin(units, chosen)))
 
