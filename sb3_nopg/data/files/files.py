@@ -12,13 +12,14 @@ from sb3_nopg.common.files import replacing as replacing
 _LONGEST_REASON = 200
 
 
-def one_line(error: object) -> str:
+def one_line(error: object, longest: int | None = _LONGEST_REASON) -> str:
     """
     :param error: or any text
-    :return: on one line, and no longer than a person reads
+    :param longest: number of characters, no more than a person reads of a reason; None for all
+    :return: on one line
     """
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " …"
+    return text if longest is None or len(text) <= longest else text[:longest] + " …"
 
 
 def unreadable(path: str | os.PathLike[str], kind: str, error: object) -> InputError:
