@@ -17,7 +17,6 @@ of samples and P̂ is one dense matrix. The rest is vectors of one number a tran
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ import torch as th
 
 from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.memory import free_memory
 from sb3_nopg.common.processes import Processes
 from sb3_nopg.data.dataset import TransitionDataset
 
@@ -35,7 +35,6 @@ _WORKING_BYTES = {"cpu": 2**26, "cuda": 6 * 2**30}
 # Where "auto" begins: what it needs beyond that it finds out later, and it stops by itself.
 _AUTO_STARTS_AT = 32
 _SINGLE_COPIES_FROM = 2**20
-_CONTAINER = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -166,27 +165,8 @@ def available_memory(device: th.device) -> int | None:
         return free + th.cuda.memory_reserved(device) - th.cuda.memory_allocated(device)
     if device.type != "cpu":
         return None
-    limits = [limit for limit in (_free_memory(), _free_in_container()) if limit is not None]
     # Processes that torchrun starts on one machine share its memory.
-    return min(limits) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if limits else None
-
-
-def _free_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        # Not Linux.
-        return None
-    sizes = dict(line.split(":", 1) for line in lines)
-    return int(sizes["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in sizes else None
-
-
-def _free_in_container() -> int | None:
-    try:
-        limit, used = ((_CONTAINER / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return None
-    return None if limit == "max" else max(0, int(limit) - int(used))
+    return free_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _readable(n_bytes: int) -> str:

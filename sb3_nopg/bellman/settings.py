@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_nopg.common.checks import check_count, check_number
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.kernels.neighbors import NeighborCount, check_neighbor_count
 
 #: a number, one for each dimension, or the name of a rule
@@ -73,8 +73,7 @@ class SampleSettings:
         check_number("truncation_tolerance", self.truncation_tolerance, 0.0, 1.0)
         check_number("solver_tolerance", self.solver_tolerance, 0.0, 1.0)
         check_number("pessimism", self.pessimism, 0.0, np.inf, low_included=True)
-        if self.kl_bound is not None:
-            check_number("kl_bound", self.kl_bound, 0.0, np.inf)
+        check_number("kl_bound", self.kl_bound, 0.0, np.inf, optional=True)
         for name in ("n_action_samples", "n_next_state_samples"):
             check_count(name, getattr(self, name))
         for name in ("keep_largest", "resample_interval", "query_batch_size"):

@@ -15,10 +15,11 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger
 from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.commands import arguments
 from sb3_nopg.commands.failures import check_output, one_line_errors
-from sb3_nopg.commands.models import TrainingRecord, digest, progress_path, record_path
+from sb3_nopg.commands.models import TrainingRecord, progress_path, record_path
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.kernels.bandwidth import EFFECTIVE_NEIGHBORS
 from sb3_nopg.kernels.bandwidth_rules import MARGINAL_RULES
@@ -147,7 +148,7 @@ def train(
     )
     before = model.estimated_return()
     _learn(model, updates, output)
-    TrainingRecord(_findable(data), digest(dataset), env, seed).save(output)
+    TrainingRecord(_findable(data), env, seed, dataset_fingerprint(dataset)).save(output)
     _show(model, dataset, before, support_along_the_way(model.evaluation), output)
 
 

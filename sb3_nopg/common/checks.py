@@ -48,21 +48,3 @@ def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:
         raise InputError(name, f"shape {np.shape(given)}", f"Give states as observations, (m, {observation_dim})")
     check_finite(name, states)
     return states
-
-
-def check_number(name: str, value: Any, low: float, high: float, low_included: bool = False) -> None:
-    """:raises InputError: unless the value is a number in (low, high), or low itself where that is included"""
-    bracket = "[" if low_included else "("
-    fix = f"Give a number in {bracket}{low:g}, {high:g})"
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputError(name, f"{value!r} is not a number", fix)
-    if not (low < value < high or (low_included and value == low)):
-        raise InputError(name, f"{value} is out of range", fix)
-
-
-def check_count(name: str, value: Any, optional: bool = False) -> None:
-    """:raises InputError: unless the value is a positive whole number, or None where it is optional"""
-    if optional and value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InputError(name, f"{value!r} is not a positive whole number", "Give 1 or more")

@@ -17,6 +17,7 @@ from sb3_nopg.common.arrays import check_actions_inside, check_width
 from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import labels_from_ends
 from sb3_nopg.data.files.fields import check_recorded
 
 
@@ -145,7 +146,7 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
         next_observations=by_environment(next_observations),
         terminals=dones & ~timeouts,
         timeouts=timeouts,
-        episode_ids=np.concatenate([[0], np.cumsum(ends)[:-1]]),
+        episode_ids=labels_from_ends(ends),
         observation_space=buffer.observation_space,
         action_space=buffer.action_space,
     )

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from sb3_nopg.common.arrays import check_actions_inside, check_box, check_width, flags, labels, real_array
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.episode_labels import episode_labels
 
 if TYPE_CHECKING:
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -118,12 +119,8 @@ class TransitionDataset:
     @property
     def episode_starts(self) -> np.ndarray | None:
         """Row of the first transition of each episode, or None where the data knows no episodes."""
-        if self.episode_ids is not None:
-            return np.sort(np.unique(self.episode_ids, return_index=True)[1])
-        if self.timeouts is not None and (self.timeouts | self.terminals).any():
-            ends = self.timeouts | self.terminals
-            return np.flatnonzero(np.concatenate([[True], ends[:-1]]))
-        return None
+        labels = episode_labels(self)
+        return None if labels is None else np.sort(np.unique(labels, return_index=True)[1])
 
     def __repr__(self) -> str:
         def ranges(array: np.ndarray) -> str:

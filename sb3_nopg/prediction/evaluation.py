@@ -7,8 +7,9 @@ from sb3_nopg.bellman.gradient import derivative_on_samples, flat_gradient, poli
 from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman, solve_values
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.common.arrays import check_finite
-from sb3_nopg.common.checks import check_count, check_states
+from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.kernels.support import Queries
 from sb3_nopg.policies.nopg_policy import NOPGPolicy

@@ -11,10 +11,9 @@ import numpy as np
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.fingerprint import dataset_fingerprint
+from sb3_nopg.data.fingerprint import dataset_fingerprint, parameter_fingerprint
 from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.kernels.bandwidth import Bandwidths, varies
-from sb3_nopg.policies.description import digest
 from sb3_nopg.policies.export import DeployedPolicy
 from sb3_nopg.prediction.estimator import EstimatorSettings
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
@@ -139,7 +138,7 @@ def make_report(
         verdict=verdict,
         reasons=reasons,
         notes=_notes(evaluation.settings, data, returns),
-        policy_digest=digest(DeployedPolicy(evaluation.policy, None)),
+        policy_digest=parameter_fingerprint(DeployedPolicy(evaluation.policy, None)),
         algorithm=f"NOPG-{'S' if model.policy.is_stochastic else 'D'}, {type(model.policy).__name__}",
         n_updates=model.num_timesteps,
         gamma=float(evaluation.gamma),

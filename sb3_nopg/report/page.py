@@ -7,7 +7,7 @@ import pathlib
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.common.files import replacing
 from sb3_nopg.report.drawing import panels, picture, poster
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.making import REPORT_SUFFIXES, PolicyReport

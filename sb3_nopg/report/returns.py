@@ -6,7 +6,7 @@ import torch as th
 from sb3_nopg.bellman.on_samples import solve_values
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.report.bounds import value_range

@@ -21,6 +21,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.utils import get_device
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.common.processes import Processes
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint
@@ -165,17 +166,11 @@ def _set_generator_states(states: dict[str, Any]) -> None:
 
 
 def _write(path: pathlib.Path, about: dict[str, Any], model: bytes, state: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("about.json", json.dumps(about, indent=1))
-            archive.writestr("model.zip", model)
-            with archive.open("state.pt", "w", force_zip64=True) as part:
-                th.save(state, part)
-        file.flush()
-        # On the disk before it takes the name of the one before: a power cut must not leave neither.
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with replacing(path) as partial, zipfile.ZipFile(partial, "w") as archive:
+        archive.writestr("about.json", json.dumps(about, indent=1))
+        archive.writestr("model.zip", model)
+        with archive.open("state.pt", "w", force_zip64=True) as part:
+            th.save(state, part)
 
 
 def _read(path: pathlib.Path, device: th.device | str) -> tuple[dict[str, Any], bytes, dict[str, Any]]:

@@ -10,6 +10,7 @@ gradient are summed over all of them; policy and optimiser are the same in each.
 """
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -24,6 +25,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.utils import get_device
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.common.processes import Processes, ProcessLostError
 from sb3_nopg.data.dataset import TransitionDataset
 
@@ -43,8 +45,7 @@ def process_group(device: th.device | str = "auto", timeout_s: float = 300.0) ->
         searches neighbours or writes a checkpoint
     :return: the processes, to ask ``is_main`` of
     """
-    if not timeout_s > 0.0:
-        raise InputError("timeout_s", f"{timeout_s} is no time to wait", "Give a positive number of seconds")
+    check_number("timeout_s", timeout_s, 0.0, math.inf, fix="Give a positive number of seconds to wait")
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise InputError("process_group", f"{', '.join(missing)} not set in the environment", _START_WITH_TORCHRUN)

@@ -10,7 +10,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.utils import update_learning_rate
 
 from sb3_nopg.common.checks import check_not_normalized
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.buffer import FixedReplayBuffer, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.training.loop import FixedDataAlgorithm
@@ -36,8 +36,7 @@ class FixedDataLearner(FixedDataAlgorithm):
         critic_learning_rate: float | None = None,
         **keywords: Any,
     ):
-        if critic_learning_rate is not None and not 0.0 < critic_learning_rate < np.inf:
-            raise InputError("critic_learning_rate", f"{critic_learning_rate} is not positive", "Give a positive number")
+        check_number("critic_learning_rate", critic_learning_rate, 0.0, np.inf, optional=True)
         self.dataset, self.critic_learning_rate = dataset, critic_learning_rate
         super().__init__(*arguments, **keywords)
 

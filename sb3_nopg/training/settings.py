@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.bellman.settings import NAMES
-from sb3_nopg.common.checks import check_count, check_number
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number, is_number
 from sb3_nopg.data.dataset import TransitionDataset
 
 #: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
@@ -36,8 +36,7 @@ def check_settings(settings: Any) -> None:
     if not callable(settings.learning_rate):
         # Beyond this, torch cannot even write a step in float32.
         check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
-    if settings.final_std_scale is not None:
-        check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0 + 1e-12)
+    check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0, high_included=True, optional=True)
     check_count("patience", settings.patience, optional=True)
     if settings.held_out is not None and not isinstance(settings.held_out, TransitionDataset):
         check_number("held_out", settings.held_out, 0.0, 1.0)
@@ -59,7 +58,7 @@ def _check_horizon(horizon: Any) -> None:
     if isinstance(horizon, str):
         if horizon != "auto":
             raise InputError("horizon", f"{horizon!r} is unknown", 'Give a number of steps, 0, infinity or "auto"')
-    elif isinstance(horizon, bool) or not isinstance(horizon, int | float | np.integer) or not horizon >= 0:
+    elif not is_number(horizon) or not horizon >= 0:
         raise InputError("horizon", f"{horizon!r} is no number of steps", 'Give one, 0, infinity or "auto"')
     elif horizon != np.inf and horizon != int(horizon):
         raise InputError("horizon", f"{horizon} is no whole number", 'Give steps, 0, infinity or "auto"')

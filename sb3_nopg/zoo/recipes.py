@@ -22,6 +22,7 @@ from gymnasium import spaces
 import nopg_envs
 from nopg_envs.behaviours import BEHAVIOURS, Behaviour
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.mirror_images import add_mirror_images
 
@@ -96,9 +97,7 @@ def check_recipe(data: Any) -> tuple[str, Any]:
     (source,) = named
     if source == "file" and {"env", "seed"} & set(data):
         raise InputError("data", "a file needs neither env nor seed", "Leave them out")
-    seed = data.get("seed", 0)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError("data.seed", f"{seed!r} is not a seed", "Give a whole number, 0 or more")
+    check_count("data.seed", data.get("seed", 0), 0)
     return source, data[source]
 
 
@@ -158,8 +157,7 @@ def _rollouts(content: Any, env: gym.Env, seed: int) -> dict[str, np.ndarray]:
 
 def _shortened(env: gym.Env, steps: Any) -> gym.Env:
     """Episodes cut early see more of the starts: random actions rarely lead where a box of starts does."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise InputError("data.rollouts.episode_steps", f"{steps!r} is not a positive whole number", "Give 1 or more")
+    check_count("data.rollouts.episode_steps", steps)
     return gym.wrappers.TimeLimit(env, steps)
 
 

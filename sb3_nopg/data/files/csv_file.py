@@ -10,8 +10,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import one_line, replacing, unreadable
+from sb3_nopg.data.files.files import one_line, unreadable
 from sb3_nopg.data.files.limits import check_columns, check_size
 from sb3_nopg.data.files.tables import Columns, find_columns, from_table, parse_description, to_table
 

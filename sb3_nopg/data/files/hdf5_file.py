@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.episodes import with_next_observations
 from sb3_nopg.data.files.fields import REQUIRED, STORED, SYNTHETIC, from_arrays, to_arrays
-from sb3_nopg.data.files.files import optional_module, replacing, unreadable
+from sb3_nopg.data.files.files import optional_module, unreadable
 from sb3_nopg.data.files.limits import check_declared
 
 _VECTORS = ("observations", "actions", "next_observations")

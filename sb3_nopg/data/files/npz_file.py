@@ -8,9 +8,10 @@ from typing import IO, Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.fields import STORED, from_arrays, to_arrays
-from sb3_nopg.data.files.files import replacing, unreadable
+from sb3_nopg.data.files.files import unreadable
 from sb3_nopg.data.files.limits import check_declared, check_size
 
 SUFFIX = ".npz"

@@ -4,10 +4,10 @@ import pathlib
 import pickle
 from typing import Any
 
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.buffer import dataset_from_replay_buffer, read_replay_buffer
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.fields import ARRAYS, SPACES
-from sb3_nopg.data.files.files import replacing
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:

@@ -9,26 +9,15 @@ from gymnasium import spaces
 
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin, units_of_each
 from sb3_nopg.data.files.expression import evaluate
 
 _logger = logging.getLogger(__name__)
 _WAYS = ("episode", "transition")
 #: reward from states (n, d_s), actions (n, d_a) and the states that followed (n, d_s)
 RewardFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-
-
-def episode_labels(dataset: TransitionDataset) -> np.ndarray | None:
-    """
-    :param dataset: the data
-    :return: a number for each transition's episode, (n,), or None where the data knows no episodes
-    """
-    starts = dataset.episode_starts
-    if dataset.episode_ids is not None or starts is None:
-        return dataset.episode_ids
-    begins = np.zeros(len(dataset), dtype=np.int64)
-    begins[starts] = 1
-    return np.cumsum(begins) - 1
 
 
 def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
@@ -72,12 +61,9 @@ def merge(datasets: Sequence[TransitionDataset]) -> TransitionDataset:
     merged_ids: list[np.ndarray] = []
     n_episodes = 0
     for dataset in datasets:
-        ids = episode_labels(dataset)
-        # Where nothing is known of episodes, each transition is a sample of its own.
-        ids = np.arange(len(dataset)) if ids is None else ids
-        _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        merged_ids.append(n_episodes + np.argsort(np.argsort(first))[inverse])
-        n_episodes += len(first)
+        numbers = numbered_as_they_begin(units_of_each(dataset))
+        merged_ids.append(n_episodes + numbers)
+        n_episodes += int(numbers.max()) + 1
     know_episodes = any(dataset.episode_starts is not None for dataset in datasets)
 
     def joined(name: str) -> np.ndarray:
@@ -145,8 +131,7 @@ def split(dataset: TransitionDataset, fractions: Sequence[float], by: str, seed:
 def subsample(dataset: TransitionDataset, n: int, by: str, seed: int) -> TransitionDataset:
     """:param n: as in `TransitionDataset.subsample`"""
     units, n_units = _units(dataset, by)
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= n_units:
-        raise InputError("n", f"{n} of {n_units} {by}(s)", f"Give a number from 1 to {n_units}")
+    check_count("n", n, at_most=n_units, fix=f"Give a number from 1 to {n_units}, how many {by}s there are")
     chosen = np.random.default_rng(seed).choice(n_units, size=n, replace=False)
     return take(dataset, np.flatnonzero(np.isin(units, chosen)))
 
@@ -157,11 +142,10 @@ def _units(dataset: TransitionDataset, by: str) -> tuple[np.ndarray, int]:
         raise InputError("by", f"{by!r} is unknown", f"Use one of {', '.join(_WAYS)}")
     if by == "transition":
         return np.arange(len(dataset)), len(dataset)
-    ids = episode_labels(dataset)
-    if ids is None:
+    if dataset.episode_starts is None:
         raise InputError("by", "the data knows no episodes", 'Use by="transition"')
-    found, inverse = np.unique(ids, return_inverse=True)
-    return inverse, len(found)
+    units = units_of_each(dataset)
+    return units, int(units.max()) + 1
 
 
 def relabel(

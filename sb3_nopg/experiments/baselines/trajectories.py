@@ -6,6 +6,7 @@ import numpy as np
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import episode_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +56,14 @@ def episode_returns(dataset: TransitionDataset, gamma: float = 1.0) -> np.ndarra
 
 
 def _episode_of_each_row(dataset: TransitionDataset) -> np.ndarray:
-    if dataset.episode_ids is not None:
-        return dataset.episode_ids
-    starts = dataset.episode_starts
-    if starts is None:
+    labels = episode_labels(dataset)
+    if labels is None:
         raise InputError(
             "dataset",
             "holds one-step samples without trajectories",
             "Importance weights multiply along a path: give episode_ids, or timeouts, of data recorded in episodes",
         )
-    is_start = np.zeros(len(dataset), dtype=np.int64)
-    is_start[starts] = 1
-    return np.cumsum(is_start)
+    return labels
 
 
 def _check_unbroken(dataset: TransitionDataset, rows: np.ndarray, taken: np.ndarray) -> None:

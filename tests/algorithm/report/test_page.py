@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from nopg_robot.preflight import reports_beside
-from reports import line_data, plane_model, quick_report, section
+from helpers.reports import line_data, plane_model, quick_report, section
+from nopg_robot.commands.preflight import reports_beside
 from sb3_nopg import NOPGD
 from sb3_nopg.report.making import PolicyReport
 from sb3_nopg.report.page import write_report

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch as th
-from gymnasium import spaces
 
 from helpers.bellman_problems import engine_problem, random_problem
 from sb3_nopg.experiments.baselines import value_iteration
-from sb3_nopg.experiments.baselines.value_iteration import candidate_actions, iterate_values
+from sb3_nopg.experiments.baselines.value_iteration import iterate_values
 
 
 def optimal_values(weights: np.ndarray, rewards: np.ndarray, continues: np.ndarray, gamma: float) -> np.ndarray:
@@ -70,19 +69,6 @@ def test_missing_support_has_the_worst_value():
     assert hopeless.estimated_return < doubting.estimated_return < trusting.estimated_return
     worst = engine_problem(oracle, pessimism=0.1).worst_value
     assert hopeless.estimated_return == pytest.approx(worst, rel=1e-6)
-
-
-def test_candidates_hold_the_ends_of_the_range():
-    one = candidate_actions(spaces.Box(np.array([-2.0], np.float32), np.array([6.0], np.float32)))
-    assert one.shape == (9, 1)
-    assert (one.min(), one.max()) == (-2.0, 6.0)
-    two = candidate_actions(spaces.Box(-1.0, 1.0, (2,)))
-    assert two.shape == (81, 2)
-    many = candidate_actions(spaces.Box(-1.0, 1.0, (5,)))
-    assert many.shape == (192, 5)
-    assert np.abs(many).max() <= 1.0
-    assert (np.abs(many) == 1.0).all(axis=1).sum() == 64
-    np.testing.assert_array_equal(many, candidate_actions(spaces.Box(-1.0, 1.0, (5,))))
 
 
 def test_several_next_state_samples_are_averaged():
