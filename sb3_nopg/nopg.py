@@ -30,7 +30,6 @@ from sb3_nopg.common.threads import threads_for
 from sb3_nopg.data.buffer import (
     FixedReplayBuffer,
     check_fits_spaces,
-    dataset_from_replay_buffer,
     read_replay_buffer,
     spaces_of,
 )
@@ -385,7 +384,7 @@ class NOPG(FixedDataAlgorithm):
         :param path: file that ``save_replay_buffer`` wrote
         :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
         """
-        self.set_dataset(dataset_from_replay_buffer(read_replay_buffer(path, self.verbose)))
+        self.set_dataset(TransitionDataset.from_replay_buffer(read_replay_buffer(path, self.verbose)))
 
     def learn(
         self: SelfNOPG,

@@ -9,9 +9,8 @@ import pytest
 from helpers.repository import REPOSITORY
 from helpers.verdict_figures import LIMIT, RETURNS, SUPPORT
 from sb3_nopg.report import verdict as rules
-from sb3_nopg.report.summary import Bandwidth
 from sb3_nopg.report.trajectories import POOR_MODEL
-from sb3_nopg.report.verdict import judge
+from sb3_nopg.report.verdict import Bandwidth, judge
 
 
 def test_a_policy_that_nothing_speaks_against_may_go():
