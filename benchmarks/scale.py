@@ -82,7 +82,9 @@ def staged_update(model: NOPG, problem: BellmanProblem, stages: dict[str, float]
     with th.no_grad():
         weights = problem.support.kernel_weights(problem.queries, actions)
         stop()
-        solution = solve_bellman(problem, weights, model._training.warm_start, model.estimator.settings.samples.solver_tolerance)
+        solution = solve_bellman(
+            problem, weights, model._training.warm_start, model.estimator.settings.samples.solver_tolerance
+        )
         stop()
         derivative = derivative_on_samples(problem, solution)
     stop()

@@ -123,7 +123,7 @@ class Objection:
     text: str
 
 
-def judge(
+def reach_verdict(
     returns: Returns,
     support: SupportFigures,
     limits: Sequence[LimitFinding],

@@ -511,7 +511,7 @@ def test_settings_that_moved_say_where_to(name: str):
 
 
 def test_the_variant_is_said_by_the_class():
-    with pytest.raises(InputError, match="variant: .*NOPGS"):
+    with pytest.raises(InputError, match=r"variant: .*NOPGS"):
         NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), variant="S")
     with pytest.raises(TypeError, match="no argument 'colour'"):
         NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), colour="red")
