@@ -284,9 +284,9 @@ class NOPG(FixedDataAlgorithm):
         """
         check_dataset(dataset)
         check_fits_spaces(dataset, self.observation_space, self.action_space)
+        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         self._attach(dataset)
-        self.dataset = dataset
-        self.replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
+        self.dataset, self.replay_buffer = dataset, replay_buffer
         self._fit_normalization()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
