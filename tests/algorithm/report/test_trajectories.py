@@ -282,6 +282,7 @@ def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
     assert list(shown.shown) == sorted(shown.shown)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("why", ["too few", "not asked for"])
 def test_a_report_is_made_without_them(why, tmp_path):
     data = line_data()
