@@ -8,6 +8,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch as th
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import sb3_nopg.training.imitation
@@ -38,6 +39,6 @@ def without_pictures(monkeypatch):
     """Drawing takes most of the time of a report; for tests of what its text says."""
 
     def blank(figure, file, **settings):
-        Figure(figsize=(0.1, 0.1)).canvas.print_png(file)
+        FigureCanvasAgg(Figure(figsize=(0.1, 0.1))).print_png(file)
 
     monkeypatch.setattr(Figure, "savefig", blank)

@@ -263,7 +263,7 @@ def test_what_is_drawn_is_what_was_predicted():
 
 
 def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
-    data = recorded()
+    data = recorded(n_episodes=16)
     still = np.random.default_rng(0).normal(size=(len(data), 6))
     wide = TransitionDataset(
         observations=np.hstack([still, data.observations]),
