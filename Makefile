@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test coverage lint type format bench docs clean
+.PHONY: help demo check test coverage lint type format bench docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    record a simulated cart-pole, learn to balance it, and run the policy on it"
+	@echo "make check   lint, types and the tests that are quick, before every commit"
 	@echo "make test    run the tests, on all cores"
 	@echo "make coverage"
 	@echo "             the same one after the other, and which lines they reach"
@@ -23,6 +24,9 @@ help:
 
 demo: .venv/installed
 	$(BIN)/nopg demo
+
+check: lint type
+	$(BIN)/pytest -m "not slow and not real_time" --numprocesses auto --dist worksteal
 
 test: .venv/installed
 	$(BIN)/pytest -m "not real_time" --numprocesses auto --dist worksteal

@@ -39,6 +39,8 @@ ZOO_FILES = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_updates")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(TEXTS[page.name], "python")], ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.chdir(tmp_path)

@@ -20,6 +20,8 @@ def test_the_readme_shows_code():
     assert len(BLOCKS) >= 2
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_updates")
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_block_runs(block, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -15,6 +15,8 @@ import nopg_envs
 from helpers.repository import REPOSITORY
 from sb3_nopg import TransitionDataset
 
+pytestmark = pytest.mark.slow
+
 NOT_SOURCE = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "runs", "flights")
 
 

@@ -21,6 +21,8 @@ from sb3_nopg import NOPG, TransitionDataset
 
 pytest.importorskip("onnx")
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "sb3_nopg", "envs", "robot", "zoo_configs")
 BIN = "Scripts" if sys.platform == "win32" else "bin"
 

@@ -36,9 +36,15 @@ def model(ordered: bool, monkeypatch: pytest.MonkeyPatch, **settings: object) ->
     return made
 
 
-@pytest.mark.parametrize("weights", ["local_constant", "local_linear"])
-@pytest.mark.parametrize("pessimism", [0.0, 0.05])
-@pytest.mark.parametrize(("n_neighbors", "n_next_state_samples"), [(None, 1), (40, 1), (40, 3)])
+@pytest.mark.parametrize(
+    ("weights", "pessimism", "n_neighbors", "n_next_state_samples"),
+    [
+        ("local_constant", 0.0, None, 1),
+        ("local_linear", 0.05, None, 1),
+        ("local_constant", 0.05, 40, 1),
+        ("local_linear", 0.0, 40, 3),
+    ],
+)
 def test_answers_do_not_depend_on_the_order(monkeypatch, weights, pessimism, n_neighbors, n_next_state_samples):
     settings = {"weights": weights, "pessimism": pessimism, "n_neighbors": n_neighbors}
     settings["n_next_state_samples"] = n_next_state_samples

@@ -74,6 +74,7 @@ def test_every_batch_is_as_likely_as_any_other():
     assert all(abs(count - 200) < 60 for count in counts.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_the_mean_over_many_updates_is_the_full_gradient(variant):
     full = gradient_of(build(variant=variant, n_action_samples=3))

@@ -27,6 +27,8 @@ from sb3_nopg.report.making import read_curve
 
 ENV = "nopg/Pendulum-v0"
 GRID = "grid:6,6,2"
+# For tests of what comes after training.
+SHORT = ("--updates", 1, "--transitions", "samples", "--state-bandwidth", "1", "--action-bandwidth", "1")
 
 
 def nopg(*arguments: object):
@@ -299,7 +301,7 @@ def test_evaluate_knows_the_environment_of_the_training(trained):
 
 
 def test_evaluate_with_the_policys_noise_is_repeatable(data_file, tmp_path):
-    fine("train", GRID, "--env", ENV, "--algo", "nopg_s", "--updates", 1, "-o", tmp_path / "s.zip")
+    fine("train", GRID, "--env", ENV, "--algo", "nopg_s", *SHORT, "-o", tmp_path / "s.zip")
     first, again, mean = (
         json.loads(fine("evaluate", tmp_path / "s.zip", "--episodes", 1, "--json", *options))["mean"]
         for options in (["--stochastic"], ["--stochastic"], [])
@@ -459,7 +461,7 @@ def test_where_a_result_may_go(tmp_path):
 
 def test_a_model_is_not_overwritten_unasked(tmp_path):
     path = tmp_path / "m.zip"
-    arguments = ("train", GRID, "--env", ENV, "--updates", 1, "-o", path)
+    arguments = ("train", GRID, "--env", ENV, *SHORT, "-o", path)
     fine(*arguments)
     before = path.read_bytes()
     assert "is there already" in refused(*arguments)

@@ -11,11 +11,16 @@ from sb3_nopg.commands import demo as module
 from sb3_nopg.commands.main import app
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:rich is experimental")
 def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypatch):
     # In simulated time, which the demo spends in real time to be looked at.
     run = module.deploy_app
     monkeypatch.setattr(module, "deploy_app", lambda arguments, **options: run([*arguments, "--fast"], **options))
+    # Whatever an earlier one left behind is no hindrance.
+    names = ("recorded.npz", "model.zip", "report.html", "policy.onnx", "flight.npz", "flight.png")
+    for name in (*names, "recorded.npz.journal", "flight.npz.journal"):
+        (tmp_path / name).write_text("old")
     arguments = ["demo", "-o", str(tmp_path), "--transitions", "60", "--updates", "3", "--seconds", "1"]
     result = CliRunner().invoke(app, arguments)
     # A policy of three updates may let the pole fall, which is a result and not a failure of the demo.
@@ -27,14 +32,12 @@ def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypat
     assert "% last" in result.output
     # The report belongs to the policy that is run.
     assert "verdict of report.json: " in result.output
-    for name in ("recorded.npz", "model.zip", "report.html", "policy.onnx", "flight.npz", "flight.png"):
-        assert (tmp_path / name).stat().st_size > 0, name
+    for name in names:
+        assert (tmp_path / name).stat().st_size > 3, name
     log = read_flight(tmp_path / "flight.npz")
     assert log.complete
     assert "run" in log.phase
     assert log.header["policy"]["digest"]
-    again = CliRunner().invoke(app, arguments)
-    assert again.exit_code in (0, 1), again.output
 
 
 @pytest.mark.parametrize("late", [True, False])

@@ -493,8 +493,3 @@ def test_files_that_are_not_ours_are_refused_and_never_unpickled(tmp_path, write
     with pytest.raises(InputError, match=told):
         TransitionDataset.load(path)
     assert not (tmp_path / "exploded").exists()
-
-
-def test_the_bomb_of_these_tests_works(tmp_path):
-    pickle.loads(pickle.dumps(Bomb(tmp_path / "exploded")))
-    assert (tmp_path / "exploded").exists()

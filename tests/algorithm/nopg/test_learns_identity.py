@@ -8,6 +8,8 @@ from stable_baselines3.common.monitor import Monitor
 
 from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("whole_lessons")]
+
 
 @pytest.fixture(scope="module")
 def random_actions() -> TransitionDataset:

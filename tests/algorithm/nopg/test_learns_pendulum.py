@@ -11,6 +11,8 @@ import nopg_envs
 from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("whole_lessons")]
+
 HANGING = np.array([-1.0, 0.0, 0.0])
 
 

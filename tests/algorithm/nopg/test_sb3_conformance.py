@@ -136,6 +136,12 @@ def make_vec_env(n_envs: int = 4, env_class: type[gym.Env] = DriftEnv) -> VecEnv
     return DummyVecEnv([lambda: Monitor(env_class())] * n_envs)
 
 
+environments = pytest.mark.parametrize(
+    ("transitions", "env"),
+    [("samples", None), ("samples", DriftEnv), ("samples", make_vec_env), ("model", None), ("model", make_vec_env)],
+)
+
+
 class Recorder(BaseCallback):
     """Calls a function after every update and keeps what it returns."""
 
@@ -151,6 +157,8 @@ class Recorder(BaseCallback):
 # --- Construction --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("whole_lessons")
 def test_works_as_written_with_all_defaults():
     env, data = DriftEnv(), drift_data(40)
     model = NOPG("MlpPolicy", env, dataset=data, gamma=0.9, initial_states=STATES)
@@ -200,8 +208,11 @@ def test_without_environment_or_given_spaces_the_actions_seen_span_the_action_sp
     assert model.num_timesteps == 2
 
 
-@pytest.mark.parametrize("env", [DriftEnv, make_vec_env, lambda: Monitor(DriftEnv())], ids=["env", "vec_env", "monitored"])
-@both
+@pytest.mark.parametrize(
+    ("env", "transitions"),
+    [(DriftEnv, "samples"), (lambda: Monitor(DriftEnv()), "samples"), (make_vec_env, "samples"), (make_vec_env, "model")],
+    ids=["env", "monitored", "vec_env", "vec_env-model"],
+)
 def test_an_environment_gives_the_spaces(env: Callable[[], Any], transitions: str):
     model = make(env=env(), transitions=transitions).learn(3)
     np.testing.assert_array_equal(model.action_space.low, ACTION_LOW)
@@ -274,10 +285,15 @@ def test_the_stand_in_for_a_missing_environment_refuses_to_move():
 # --- The environment is left alone ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vectorized", [False, True])
-@pytest.mark.parametrize("given", ["initial_states", "episodes"])
-@variants
-@both
+@pytest.mark.parametrize(
+    ("transitions", "algorithm", "given", "vectorized"),
+    [
+        ("samples", NOPGD, "initial_states", False),
+        ("samples", NOPGS, "episodes", True),
+        ("model", NOPGS, "initial_states", True),
+        ("model", NOPGD, "episodes", False),
+    ],
+)
 def test_training_never_moves_an_environment_that_need_not_move(
     transitions: str, algorithm: type[NOPG], given: str, vectorized: bool
 ):
@@ -331,8 +347,7 @@ def test_start_states_from_resets_follow_the_seed(transitions: str):
 # --- Counting ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("env", [None, DriftEnv, make_vec_env])
-@both
+@environments
 def test_timesteps_are_policy_updates(transitions: str, env: Callable[[], Any] | None):
     model = make(env=env and env(), transitions=transitions)
     recorder = Recorder(lambda callback: (callback.num_timesteps, callback.model._n_updates))
@@ -380,18 +395,11 @@ def trained_with_seed(algorithm: type[NOPG], seed: int, env: Callable[[], Any] |
 
 
 @random_settings
-def test_the_same_seed_gives_the_same_bits(algorithm: type[NOPG], settings: dict[str, Any]):
-    first = trained_with_seed(algorithm, 3, **settings)
-    second = trained_with_seed(algorithm, 3, **settings)
+def test_the_same_seed_gives_the_same_bits_and_another_gives_others(algorithm: type[NOPG], settings: dict[str, Any]):
+    first, second, other = (trained_with_seed(algorithm, seed, **settings) for seed in (3, 3, 4))
     np.testing.assert_array_equal(parameters_of(first), parameters_of(second))
     assert first.estimated_return() == second.estimated_return()
-
-
-@random_settings
-def test_different_seeds_differ(algorithm: type[NOPG], settings: dict[str, Any]):
-    first = trained_with_seed(algorithm, 3, **settings)
-    second = trained_with_seed(algorithm, 4, **settings)
-    assert not np.allclose(parameters_of(first), parameters_of(second))
+    assert not np.allclose(parameters_of(first), parameters_of(other))
 
 
 @both
@@ -429,8 +437,7 @@ def test_a_function_stops_training_by_returning_false(transitions: str):
     assert model._n_updates == 3
 
 
-@pytest.mark.parametrize("env", [None, DriftEnv, make_vec_env])
-@both
+@environments
 def test_callbacks_find_what_they_look_for_in_locals(transitions: str, env: Callable[[], Any] | None):
     model = make(env=env and env(), transitions=transitions)
 
@@ -546,10 +553,15 @@ def test_log_every_n_timesteps(transitions: str, tmp_path: pathlib.Path):
 
 @pytest.mark.filterwarnings("ignore::tqdm.TqdmExperimentalWarning")
 @pytest.mark.parametrize(
-    "callback", [None, lambda *_: True, [Recorder(lambda _: None)], Recorder(lambda _: None)], ids=["none", "f", "list", "one"]
+    ("callback", "env", "transitions"),
+    [
+        (None, None, "samples"),
+        (lambda *_: True, make_vec_env, "model"),
+        ([Recorder(lambda _: None)], None, "model"),
+        (Recorder(lambda _: None), make_vec_env, "samples"),
+    ],
+    ids=["none", "function", "list", "one"],
 )
-@pytest.mark.parametrize("env", [None, make_vec_env])
-@both
 def test_progress_bar_counts_updates(
     monkeypatch: pytest.MonkeyPatch, transitions: str, env: Callable[[], Any] | None, callback: Any
 ):
@@ -684,10 +696,17 @@ POLICY_CASES = {
 all_policies = pytest.mark.parametrize(
     ("algorithm", "policy", "policy_kwargs"), POLICY_CASES.values(), ids=POLICY_CASES.keys()
 )
+# Of what a policy is, none depends on how it was trained; two are trained on a model as well.
+all_policies_and_two_on_a_model = pytest.mark.parametrize(
+    ("transitions", "algorithm", "policy", "policy_kwargs"),
+    [
+        *(pytest.param("samples", *case, id=f"samples-{name}") for name, case in POLICY_CASES.items()),
+        *(pytest.param("model", *POLICY_CASES[name], id=f"model-{name}") for name in ("S-mlp", "D-linear")),
+    ],
+)
 
 
-@all_policies
-@both
+@all_policies_and_two_on_a_model
 def test_a_loaded_model_predicts_the_same_without_the_data(
     transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
 ):
@@ -814,8 +833,7 @@ def test_a_model_saved_before_it_had_data_normalises_by_the_data_it_is_loaded_wi
         np.testing.assert_allclose(model.policy.observation_std.numpy(), data.observations.std(axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("n_envs", [1, 4])
-@both
+@pytest.mark.parametrize(("transitions", "n_envs"), [("samples", 1), ("samples", 4), ("model", 4)])
 def test_a_loaded_model_counts_its_environments(transitions: str, n_envs: int, tmp_path: pathlib.Path):
     make(env=make_vec_env(n_envs), transitions=transitions).learn(1).save(tmp_path / "model")
     for arguments in ({}, {"env": make_vec_env(n_envs)}, {"env": make_vec_env(2)}):
@@ -864,8 +882,7 @@ def test_models_go_through_file_objects(transitions: str):
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
-@pytest.mark.parametrize("n_neighbors", [None, 20])
-@both
+@pytest.mark.parametrize(("transitions", "n_neighbors"), [("samples", None), ("samples", 20), ("model", None)])
 def test_models_can_be_copied_whole_like_td3_s(transitions: str, clone: Callable[[NOPG], NOPG], n_neighbors: int | None):
     model = make(NOPGS, n_neighbors=n_neighbors, transitions=transitions).learn(3)
     twin = clone(model)
@@ -896,8 +913,7 @@ def test_parameters_go_from_one_model_to_another(tmp_path: pathlib.Path):
 # --- Data attached later -------------------------------------------------------------------------------------------------
 
 
-@all_policies
-@both
+@all_policies_and_two_on_a_model
 def test_new_data_does_not_change_what_a_policy_does(
     transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any]
 ):
@@ -959,11 +975,8 @@ def test_a_buffer_of_another_algorithm_is_learned_from_and_one_of_another_shape_
 
 
 @all_policies
-@both
-def test_predictions_have_the_shape_of_the_question(
-    transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any]
-):
-    model = make(algorithm, policy, env=DriftEnv(), policy_kwargs=policy_kwargs, transitions=transitions).learn(2)
+def test_predictions_have_the_shape_of_the_question(algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any]):
+    model = make(algorithm, policy, env=DriftEnv(), policy_kwargs=policy_kwargs).learn(2)
     for predict in (model.predict, model.policy.predict):
         expected, state = predict(STATES.astype(np.float32), deterministic=True)
         assert state is None
@@ -1003,6 +1016,7 @@ def test_evaluate_policy(transitions: str, algorithm: type[NOPG]):
     assert np.isfinite(mean)
 
 
+@pytest.mark.usefixtures("whole_lessons")
 @both
 def test_training_makes_the_policy_better_in_the_environment(transitions: str):
     model = make(env=DriftEnv(), dataset=drift_data(200), transitions=transitions)
@@ -1115,8 +1129,9 @@ def test_units_of_the_observations_do_not_matter():
     np.testing.assert_allclose(other.predict(STATES * [1024.0, 1 / 64])[0], model.predict(STATES)[0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "LinearPolicy"])
-@both
+@pytest.mark.parametrize(
+    ("transitions", "policy"), [("samples", "MlpPolicy"), ("samples", "LinearPolicy"), ("model", "MlpPolicy")]
+)
 def test_standard_deviation_decays_to_its_share_exactly_at_the_end(transitions: str, policy: str):
     model = make(NOPGS, policy, final_std_scale=0.1, transitions=transitions)
     recorder = Recorder(lambda callback: float(callback.model.policy.std_scale))
@@ -1147,11 +1162,10 @@ def test_the_optimiser_can_be_chosen():
 
 
 @all_policies
-@both
 def test_a_policy_can_be_saved_by_itself(
-    transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
+    algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
 ):
-    settings = {"policy_kwargs": policy_kwargs, "final_std_scale": 0.4, "transitions": transitions}
+    settings = {"policy_kwargs": policy_kwargs, "final_std_scale": 0.4}
     model = make(algorithm, policy, **settings).learn(3)
     model.policy.save(tmp_path / "policy.pth")
     loaded = type(model.policy).load(tmp_path / "policy.pth")

@@ -367,10 +367,12 @@ def test_queries_leave_no_trace(trained: NOPG):
         np.testing.assert_array_equal(old, new)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings", [{}, {"resample_interval": 7}, {"n_neighbors": "auto"}], ids=["fixed", "resampled", "auto"]
+    ("variant", "settings"),
+    [("D", {}), ("S", {"resample_interval": 7}), ("D", {"n_neighbors": "auto"})],
+    ids=["fixed", "resampled", "auto"],
 )
-@pytest.mark.parametrize("variant", ["D", "S"])
 def test_training_with_queries_in_between_gives_the_same_bits(variant: str, settings: dict[str, Any]):
     problem = random_problem(n=80)
     # Long enough for all that is renewed only now and then to be renewed at least once.

@@ -25,6 +25,7 @@ def reason_with(summary: ReportSummary, word: str) -> list[str]:
     return [reason for reason in summary.reasons if word in reason]
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_starts_without_data_are_a_no_and_not_a_crash(tmp_path):
     model = line_model(initial_states=[[60.0]], pessimism=1.0).learn(1)
     # Next to nothing of the policy's time is known.
@@ -136,6 +137,7 @@ def test_shared_rows():
     assert shared_rows(wider, data) == 0
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_held_out_data_that_also_chose_are_told(tmp_path):
     chosen = line_model(held_out=0.25, keep="best_heldout").learn(1)
     summary = chosen.report(tmp_path / "report.html")
@@ -151,6 +153,7 @@ def test_held_out_data_that_also_chose_are_told(tmp_path):
     assert not any("also chose" in note for note in plain.notes)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_page_tells_candidates_margin_and_where_figures_come_from(tmp_path):
     data = line_data(12)
     model = NOPGD("LinearPolicy", None, dataset=data, gamma=0.9, seed=0, device="cpu").learn(12)
@@ -178,6 +181,7 @@ def test_the_page_tells_candidates_margin_and_where_figures_come_from(tmp_path):
     assert (again.candidates, again.margin) == (summary.candidates, summary.margin)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_page_of_a_model_on_samples_speaks_of_samples_only(tmp_path):
     model = NOPGD("LinearPolicy", None, dataset=line_data(), gamma=0.9, seed=0, device="cpu", transitions="samples").learn(2)
     summary = model.report(tmp_path / "report.html", trajectories=False)

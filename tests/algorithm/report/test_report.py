@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import fields
 
 import gymnasium as gym
@@ -22,11 +23,21 @@ SECTIONS = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def trained_line(tmp_path_factory):
+    """A folder with a model and the file that it was trained from."""
+    folder = tmp_path_factory.mktemp("line")
+    line_data().save(folder / "line.npz")
+    fine("train", folder / "line.npz", "--updates", 10, "--gamma", 0.9, "-o", folder / "m.zip")
+    return folder
+
+
 @pytest.fixture
-def line(tmp_path):
+def line(trained_line, tmp_path):
     """A model trained from a file beside it."""
-    line_data().save(tmp_path / "line.npz")
-    fine("train", tmp_path / "line.npz", "--updates", 10, "--gamma", 0.9, "-o", tmp_path / "m.zip")
+    shutil.copytree(trained_line, tmp_path, dirs_exist_ok=True)
+    record = tmp_path / "m.json"
+    record.write_text(record.read_text().replace(str(trained_line), str(tmp_path)))
     return tmp_path / "m.zip"
 
 
@@ -167,6 +178,7 @@ def test_report_of_a_line(line, tmp_path):
     assert imread(tmp_path / "report.png")[..., :3].std() > 0.05
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_report_does_not_overwrite_the_record_of_the_training(line, tmp_path):
     before = (tmp_path / "m.json").read_text()
     (tmp_path / "m.progress.csv").unlink()
@@ -178,6 +190,7 @@ def test_a_report_does_not_overwrite_the_record_of_the_training(line, tmp_path):
     assert summary_path(tmp_path / "my_report.html").name == "my_report.json"
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_report_needs_the_data(line, tmp_path):
     (tmp_path / "line.npz").rename(tmp_path / "moved.npz")
     assert "line.npz" in refused("report", line, "-o", tmp_path / "r.html")
@@ -204,6 +217,7 @@ def test_bad_arguments_are_one_line_and_leave_no_page(line, tmp_path):
         assert not (tmp_path / "r.html").exists()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_other_data_than_the_models_own_is_announced(line, tmp_path):
     data = line_data()
     changed = TransitionDataset(
@@ -230,6 +244,7 @@ def test_other_data_than_the_models_own_is_announced(line, tmp_path):
     assert "other data than the model learned from" in section(page, "returns")
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_models_own_data_are_not_called_others(line, tmp_path):
     fine("report", line, "--data", tmp_path / "line.npz", "-o", tmp_path / "r.html")
     summary = ReportSummary.from_json((tmp_path / "r.report.json").read_text(encoding="utf-8"))

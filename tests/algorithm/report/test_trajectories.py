@@ -264,7 +264,7 @@ def test_what_is_drawn_is_what_was_predicted():
 
 
 def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
-    data = recorded()
+    data = recorded(n_episodes=16)
     still = np.random.default_rng(0).normal(size=(len(data), 6))
     wide = TransitionDataset(
         observations=np.hstack([still, data.observations]),
@@ -283,6 +283,7 @@ def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
     assert list(shown.shown) == sorted(shown.shown)
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("why", ["too few", "not asked for"])
 def test_a_report_is_made_without_them(why, tmp_path):
     data = line_data()

@@ -17,14 +17,6 @@ from sb3_nopg import NOPG, TransitionDataset
 STARTS = {"value_iteration", "own", "riccati"}
 SAME = ("recipe", "trained_on", "n_updates", "seconds")
 
-pytestmark = pytest.mark.usefixtures("quick_lessons")
-
-
-@pytest.fixture
-def quick_lessons(monkeypatch):
-    """What is taught to a candidate here need not be learned well."""
-    monkeypatch.setattr(sb3_nopg.training.imitation, "_N_STEPS", 40)
-
 
 def upright(states, actions, next_states):
     return 1.0 - 0.3 * np.square(states).sum(axis=1)

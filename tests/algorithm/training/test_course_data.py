@@ -7,18 +7,9 @@ import numpy as np
 import pytest
 import torch as th
 
-import sb3_nopg.training.imitation
 from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, two_forces
 from sb3_nopg import NOPG, TransitionDataset
-
-pytestmark = pytest.mark.usefixtures("quick_lessons")
-
-
-@pytest.fixture
-def quick_lessons(monkeypatch):
-    """What is taught to a candidate here need not be learned well."""
-    monkeypatch.setattr(sb3_nopg.training.imitation, "_N_STEPS", 40)
 
 
 def make(data: TransitionDataset, **settings) -> NOPG:

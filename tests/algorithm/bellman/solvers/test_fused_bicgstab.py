@@ -103,11 +103,13 @@ print("all agree")
 """
 
 
+@pytest.mark.slow
 def test_kernels_are_their_twins():
     ran = interpret(CELLS + DENSE + ITERATIONS + SIZES + BREAKDOWNS)
     assert "all agree" in ran.stdout, ran.stderr
 
 
+@pytest.mark.slow
 def test_a_whole_solve_takes_as_many_iterations():
     ran = interpret(ITERATIONS + WHOLE_SOLVE)
     assert "all agree" in ran.stdout, ran.stderr
