@@ -82,7 +82,9 @@ def staged_update(model: NOPG, problem: BellmanProblem, stages: dict[str, float]
     with th.no_grad():
         weights = problem.support.kernel_weights(problem.queries, actions)
         stop()
-        solution = solve_bellman(problem, weights, model._run.warm_start, model.estimator.settings.samples.solver_tolerance)
+        solution = solve_bellman(
+            problem, weights, model._training.warm_start, model.estimator.settings.samples.solver_tolerance
+        )
         stop()
         derivative = derivative_on_samples(problem, solution)
     stop()
@@ -90,7 +92,7 @@ def staged_update(model: NOPG, problem: BellmanProblem, stages: dict[str, float]
     actions.backward(-derivative)
     model.policy.optimizer.step()
     stop()
-    model._run.warm_start.remember(solution)
+    model._training.warm_start.remember(solution)
     problem.coarse_model.grow_older()
     for stage, seconds in zip(STAGES, np.diff(clock), strict=True):
         stages[stage] += float(seconds)

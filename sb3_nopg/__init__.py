@@ -15,7 +15,7 @@ from sb3_nopg.prediction.bias_bounds import bias_bound_regression, bias_bound_va
 from sb3_nopg.prediction.following import follow
 from sb3_nopg.prediction.judge import Judgement, judge
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AS_IN_THE_PAPER",

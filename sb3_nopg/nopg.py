@@ -18,19 +18,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
-from sb3_nopg.bellman.gradient import gradient_on_samples
-from sb3_nopg.bellman.problem import BellmanProblem
-from sb3_nopg.bellman.query_batches import draw_queries
 from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.checks import check_not_normalized, check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.processes import Processes
-from sb3_nopg.common.threads import threads_for
 from sb3_nopg.data.buffer import (
     FixedReplayBuffer,
     check_fits_spaces,
-    dataset_from_replay_buffer,
     read_replay_buffer,
     spaces_of,
 )
@@ -56,22 +51,17 @@ from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
 from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.training import checkpoint
 from sb3_nopg.training.candidates import Candidate
-from sb3_nopg.training.course import Course
 from sb3_nopg.training.distributed import AgreedCallback, check_same_everywhere, join_processes
-from sb3_nopg.training.keeping import Watch, load_parameters, parameters_of
 from sb3_nopg.training.log import (
     announce_tempting_ends,
-    announce_thin_support,
     announce_too_many_neighbors,
-    record_candidates,
     record_support,
-    record_update,
 )
 from sb3_nopg.training.loop import FixedDataAlgorithm
+from sb3_nopg.training.model_file import check_version
 from sb3_nopg.training.offline_env import OfflineVecEnv, offline_vec_env
-from sb3_nopg.training.planning import plan_course
-from sb3_nopg.training.run import Run
 from sb3_nopg.training.settings import check_no_old_names, check_settings, restored_model_settings
+from sb3_nopg.training.training import Training
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 
@@ -79,7 +69,7 @@ _SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.
 # Share of its size that an observation must vary by for the policy to see it at full size: with a model, and without.
 _LEAST_SPREAD = {"model": 0.01, "samples": 1e-8}
 # What belongs to the data, or can be prepared again from it.
-_UNSAVED = ("dataset", "_estimator", "_held_out", "_run", "distributed", "processes")
+_UNSAVED = ("dataset", "_training", "distributed", "processes")
 
 
 class NOPG(FixedDataAlgorithm):
@@ -196,9 +186,7 @@ class NOPG(FixedDataAlgorithm):
         self.judgement: Judgement | None = None
         #: fingerprint of the data that the policy was trained on
         self.learned_from: str | None = None
-        self._estimator: Estimator | None = None
-        self._held_out: Estimator | None = None
-        self._run = Run()
+        self._training: Training | None = None
         if _init_setup_model:
             self._setup_model()
 
@@ -317,8 +305,11 @@ class NOPG(FixedDataAlgorithm):
         # Bandwidths that cannot be are told here too.
         _ = estimator.bandwidths
         announce_too_many_neighbors(estimator.settings.samples.n_neighbors, len(training_data))
-        self._estimator, self._run = estimator, Run()
-        self._held_out = None if held_out_data is None else estimator.on(held_out_data)
+        self._training = self._new_training(estimator, None if held_out_data is None else estimator.on(held_out_data))
+
+    def _new_training(self, estimator: Estimator, held_out: Estimator | None) -> Training:
+        keeps_best = self.keep == "best_heldout"
+        return Training(self.policy, estimator, held_out, self.horizon, keeps_best, self.patience, self.new_policy)
 
     def _estimator_settings(self) -> EstimatorSettings:
         return EstimatorSettings(
@@ -334,12 +325,16 @@ class NOPG(FixedDataAlgorithm):
         )
 
     @property
-    def estimator(self) -> Estimator:
-        """All that follows from data and settings, and nothing of the policy."""
-        if self._estimator is None:
+    def _attached(self) -> Training:
+        if self._training is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         check_same_everywhere(self.processes, self.dataset, self._what_must_be_the_same)
-        return self._estimator
+        return self._training
+
+    @property
+    def estimator(self) -> Estimator:
+        """All that follows from data and settings, and nothing of the policy."""
+        return self._attached.estimator
 
     def _what_must_be_the_same(self) -> dict[str, Any]:
         """In all processes that train the model together."""
@@ -361,7 +356,8 @@ class NOPG(FixedDataAlgorithm):
     @property
     def held_out_data(self) -> TransitionDataset | None:
         """The data that the policy is checked on."""
-        return None if self._held_out is None else self._held_out.dataset
+        held_out = None if self._training is None else self._training.held_out
+        return None if held_out is None else held_out.dataset
 
     @property
     def start_states(self) -> np.ndarray:
@@ -371,7 +367,7 @@ class NOPG(FixedDataAlgorithm):
     @property
     def bandwidths(self) -> Bandwidths | None:
         """Of the paper's kernels; None without data."""
-        return None if self._estimator is None else self._estimator.bandwidths
+        return None if self._training is None else self._training.estimator.bandwidths
 
     @property
     def dynamics(self) -> DynamicsModel:
@@ -385,7 +381,7 @@ class NOPG(FixedDataAlgorithm):
         :param path: file that ``save_replay_buffer`` wrote
         :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
         """
-        self.set_dataset(dataset_from_replay_buffer(read_replay_buffer(path, self.verbose)))
+        self.set_dataset(TransitionDataset.from_replay_buffer(read_replay_buffer(path, self.verbose)))
 
     def learn(
         self: SelfNOPG,
@@ -407,7 +403,7 @@ class NOPG(FixedDataAlgorithm):
         :param progress_bar: show one
         :return: the model
         """
-        if self.keep == "best_heldout" and self.estimator is not None and self._held_out is None:
+        if self.keep == "best_heldout" and self._attached.held_out is None:
             # A model's file does not hold the data that it was checked on.
             raise InputError(
                 "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
@@ -423,12 +419,8 @@ class NOPG(FixedDataAlgorithm):
 
     def _begin(self, total_timesteps: int) -> None:
         self.learned_from = dataset_fingerprint(self.training_data)
-        if self.transitions == "model":
-            self._begin_course(total_timesteps - self.num_timesteps)
-        elif not self._run.support_announced:
-            announce_thin_support(self.estimator.problem, self.evaluation.policy_actions().detach())
-            self._run.support_announced = True
-        self._begin_watching()
+        n_left = total_timesteps - self.num_timesteps
+        self._remember(self._attached.begin(n_left, self._n_updates, self.num_timesteps, self.train, self.logger))
 
     def _make_update(self, total_timesteps: int) -> None:
         if self.final_std_scale is not None:
@@ -448,113 +440,23 @@ class NOPG(FixedDataAlgorithm):
         self.policy.normalization_fitted.fill_(True)
         self._update_learning_rate(self.policy.optimizer)
         for number in range(gradient_steps):
-            if self.transitions == "model":
-                self._update_on_model(gradient_steps - number)
-            else:
-                self._update_on_samples()
+            rate = self.lr_schedule(self._current_progress_remaining)
+            self._attached.update(gradient_steps - number, self._n_updates, rate, self.logger)
+            self._noise_epoch = self._attached.estimator.epoch
             self._n_updates += 1
 
-    def _update_on_samples(self) -> None:
-        """The paper's update: gradient.py has the gradient."""
-        samples = self.estimator.settings.samples
-        interval = samples.resample_interval
-        if interval is not None and self._n_updates > 0 and self._n_updates % interval == 0:
-            self._noise_epoch += 1
-            self._estimator = self.estimator.redrawn()
-        estimator, batch = self.estimator, None
-        problem = estimator.problem
-        if samples.query_batch_size is not None:
-            batch = draw_queries(problem, samples.query_batch_size, (self._noise_seed, self._n_updates))
-        self.policy.optimizer.zero_grad()
-        with threads_for(problem.n_entries):
-            found = gradient_on_samples(
-                problem, self.policy, estimator.action_noise, self._run.warm_start, samples.solver_tolerance, batch
-            )
-            self.policy.optimizer.step()
-        record_update(self.logger, found.solution, self.policy.parameters(), [*found.clock, time.perf_counter()])
-
-    def _update_on_model(self, n_left: int) -> None:
-        """
-        :param n_left: updates of a new course, where none is under way
-        """
-        if self._run.course is None or self._run.course.is_over:
-            self._run.course = self._new_course(n_left)
-        began = time.perf_counter()
-        with threads_for(len(self.dynamics.nodes)):
-            told = self._run.course.update(self.lr_schedule(self._current_progress_remaining))
-        for name, value in told.items():
-            self.logger.record(name, value, exclude="tensorboard" if isinstance(value, str) else None)
-        self.logger.record("time/update_seconds", time.perf_counter() - began)
-
-    def _new_course(self, n_updates: int) -> Course:
-        before, self._run.course_before = self._run.course_before, None
-        return plan_course(
-            self.policy,
-            self.estimator,
-            n_updates,
-            self.horizon,
-            self.new_policy,
-            from_the_start=self._n_updates == 0,
-            before=before,
-        )
-
-    def _begin_course(self, n_updates: int) -> None:
-        """A course of so many updates, or the rest of one that was broken off."""
-        run = self._run
-        if run.course is not None:
-            run.course_before = run.course.state()
-        run.course = self._new_course(n_updates)
-        if run.course.is_over and n_updates > 0:
-            # All of it was made but for the choice.
-            self._finish_course(run.course)
-            run.course = self._new_course(n_updates)
-
-    def _finish_course(self, course: Course) -> None:
-        """Choose among the candidates. A further training that this asks for goes to the log, not to the count of updates."""
-        kept, std_scale = parameters_of(self.policy), float(self.policy.std_scale)
-        candidates = course.finish(lambda n_updates: self.train(n_updates))
-        if candidates and self.keep != "best_heldout":
-            self.candidates, self.judgement = candidates, course.judgement
-            # The chosen one may be of an earlier time, when σ was larger.
-            self.policy.set_std_scale(std_scale)
-            record_candidates(self.logger, candidates, course.judgement)
-        else:
-            load_parameters(self.policy, kept)
-        self._run.course = None
-
-    def _begin_watching(self) -> None:
-        run = self._run
-        if run.watch is None or not run.watch.continues:
-            run.watch = Watch(self.keep == "best_heldout", self.patience, update=self.num_timesteps)
-            # Where training starts may be the best place of all.
-            self._look_at_score(run.watch)
-        run.watch.continues = False
-
     def _wants_to_stop(self, *, last: bool) -> bool:
-        watch = self._run.watch
-        assert watch is not None
-        return (watch.is_time(self.num_timesteps) or last) and self._look_at_score(watch)
-
-    def _look_at_score(self, watch: Watch) -> bool:
-        """Whether patience with the held-out return, or with Ĵ, has run out."""
-        if self._held_out is None and self.patience is None:
-            return False
-        score = self.score()
-        if self._held_out is not None:
-            self.logger.record("train/held_out_return", score)
-        return watch.look(score, self.num_timesteps, self.policy)
+        return self._attached.wants_to_stop(self.num_timesteps, last, self.logger)
 
     def _finish(self, *, logs: bool) -> None:
-        run = self._run
-        assert run.watch is not None
-        run.watch.restore(self.policy)
-        if run.course is not None:
-            self._finish_course(run.course)
-            if logs and self.candidates:
-                self.dump_logs()
-        elif self.transitions == "samples":
-            # The last update may have been the one too many.
-            self.evaluation.policy_actions()
+        candidates = self._attached.finish(self.train, self.logger)
+        self._remember(candidates)
+        if logs and candidates:
+            self.dump_logs()
+
+    def _remember(self, candidates: tuple[Candidate, ...]) -> None:
+        if candidates:
+            self.candidates, self.judgement = candidates, self._attached.judgement
 
     def dump_logs(self) -> None:
         """Write the log, with what is worth computing only now and then."""
@@ -585,7 +487,7 @@ class NOPG(FixedDataAlgorithm):
     @property
     def evaluation(self) -> PolicyEvaluation:
         """Answers every question about the policy, at its current parameters."""
-        return PolicyEvaluation(self.estimator, self.policy, self._run.warm_start)
+        return self._attached.evaluation
 
     def _evaluation_on(self, dataset: TransitionDataset | None) -> PolicyEvaluation:
         return self.evaluation if dataset is None else self.evaluation.on(dataset)
@@ -596,13 +498,13 @@ class NOPG(FixedDataAlgorithm):
 
     def held_out_return(self) -> float:
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
-        if self._held_out is None:
+        if self._attached.held_out is None:
             raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
-        return PolicyEvaluation(self._held_out, self.policy).estimated_return()
+        return self._attached.score()
 
     def score(self) -> float:
         """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
-        return self.estimated_return() if self._held_out is None else self.held_out_return()
+        return self._attached.score()
 
     def return_interval(
         self, level: float = 0.95, n_resamples: int = 200, dataset: TransitionDataset | None = None, seed: int = 0
@@ -706,6 +608,15 @@ class NOPG(FixedDataAlgorithm):
         """
         return export(self, path, **description)
 
+    @classmethod
+    def load(cls: type[SelfNOPG], path: str | pathlib.Path | io.BufferedIOBase, *arguments: Any, **keywords: Any) -> SelfNOPG:
+        """
+        :param path: of a file that :meth:`save` wrote, or the open file
+        :param arguments: as SB3's ``load`` has them, and ``keywords`` too
+        """
+        check_version(path)
+        return super().load(path, *arguments, **keywords)
+
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """
         Write all that :meth:`resume` needs. A file of this name stays as it was until the new one is complete.
@@ -738,11 +649,7 @@ class NOPG(FixedDataAlgorithm):
 
     def run_state(self) -> dict[str, Any]:
         """What :meth:`save` leaves out, for a checkpoint."""
-        return {
-            "start_states": th.tensor(self.start_states),
-            "coarse_models": [problem.coarse_model.state() for problem in self._problems()],
-            **self._run.state(),
-        }
+        return {"start_states": th.tensor(self.start_states), **self._attached.state()}
 
     def restore_run(self, dataset: TransitionDataset, state: dict[str, Any]) -> None:
         """
@@ -755,15 +662,7 @@ class NOPG(FixedDataAlgorithm):
             self.set_dataset(dataset)
         finally:
             self.initial_states = given
-        for problem, coarse_model in zip(self._problems(), state["coarse_models"], strict=True):
-            problem.coarse_model.restore(coarse_model, self.gamma)
-        self._run = Run.restored(state)
-
-    def _problems(self) -> list[BellmanProblem]:
-        """Equations on samples that training solves."""
-        if self.transitions == "model":
-            return []
-        return [one.problem for one in (self.estimator, self._held_out) if one is not None]
+        self._attached.restore(state)
 
     def _excluded_save_params(self) -> list[str]:
         given_data = ["held_out"] if isinstance(self.held_out, TransitionDataset) else []
@@ -771,7 +670,8 @@ class NOPG(FixedDataAlgorithm):
 
     def __getstate__(self) -> dict[str, Any]:
         # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
-        return {**self.__dict__, "_run": Run()}
+        training = None if self._training is None else self._new_training(self._training.estimator, self._training.held_out)
+        return {**self.__dict__, "_training": training}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -34,7 +34,7 @@ class Algorithm(str, Enum):
     NOPG_S = "nopg_s"
 
 
-class Transitions(str, Enum):
+class TransitionsFrom(str, Enum):
     """Where next states come from."""
 
     MODEL = "model"
@@ -59,7 +59,7 @@ _CLASSES: dict[Algorithm, type[NOPG]] = {Algorithm.NOPG_D: NOPGD, Algorithm.NOPG
 _RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS))
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(NOPG).parameters.items()}
 _KEEP = Keep(_DEFAULTS["keep"])
-_TRANSITIONS = Transitions(_DEFAULTS["transitions"])
+_TRANSITIONS = TransitionsFrom(_DEFAULTS["transitions"])
 _UPDATES = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
 
 
@@ -86,7 +86,7 @@ def train(
         typer.Option(help="A state where the task starts, like -1,0,0; may be repeated. By default as the data's episodes."),
     ] = None,
     transitions: Annotated[
-        Transitions,
+        TransitionsFrom,
         typer.Option(help="Next states from a local affine model of the system, or the recorded ones, as in the paper."),
     ] = _TRANSITIONS,
     horizon: Annotated[
@@ -165,10 +165,10 @@ def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
         model.save(partial)
 
 
-def _model_kwargs(transitions: Transitions, limit: list[str] | None, reward: str | None) -> dict[str, Any] | None:
+def _model_kwargs(transitions: TransitionsFrom, limit: list[str] | None, reward: str | None) -> dict[str, Any] | None:
     given: dict[str, Any] = {"limits": arguments.limits("--limit", limit), "reward": reward}
     given = {name: value for name, value in given.items() if value is not None}
-    if given and transitions is Transitions.SAMPLES:
+    if given and transitions is TransitionsFrom.SAMPLES:
         fix = "Drop it; `nopg data convert --relabel` gives data another reward"
         raise InputError(f"--{next(iter(given)).removesuffix('s')}", "it belongs to the model, and there is none", fix)
     return given or None
@@ -222,7 +222,7 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
         table.add_row("" if number else "candidates, chosen first", str(candidate))
     if model.judgement is not None and len(model.judgement.ranking) > 1:
         table.add_row("margin", model.judgement.text())
-    if model.transitions == Transitions.MODEL.value:
+    if model.transitions == TransitionsFrom.MODEL.value:
         for row in described(model.dynamics, _names(model)):
             table.add_row(*row)
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")

@@ -1,11 +1,20 @@
 """Which episode each transition belongs to, whichever way the data tell."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from sb3_nopg.data.dataset import TransitionDataset
+
+class Recorded(Protocol):
+    """Transitions in the order of time, as far as episodes are concerned."""
+
+    def __len__(self) -> int: ...
+    @property
+    def terminals(self) -> np.ndarray: ...
+    @property
+    def timeouts(self) -> np.ndarray | None: ...
+    @property
+    def episode_ids(self) -> np.ndarray | None: ...
 
 
 def labels_from_ends(ends: np.ndarray) -> np.ndarray:
@@ -16,7 +25,7 @@ def labels_from_ends(ends: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(ends)[:-1]])
 
 
-def episode_labels(dataset: "TransitionDataset") -> np.ndarray | None:
+def episode_labels(dataset: Recorded) -> np.ndarray | None:
     """
     :param dataset: the data
     :return: a number for each transition's episode, (n,), or None where the data knows no episodes
@@ -27,7 +36,7 @@ def episode_labels(dataset: "TransitionDataset") -> np.ndarray | None:
     return labels_from_ends(ends) if ends.any() else None
 
 
-def units_of_each(dataset: "TransitionDataset") -> np.ndarray:
+def units_of_each(dataset: Recorded) -> np.ndarray:
     """
     :param dataset: the data
     :return: number of what each transition was drawn with, from 0 on, (n,): its episode, or where the data knows none, itself

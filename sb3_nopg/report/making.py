@@ -22,10 +22,10 @@ from sb3_nopg.report.bounds import bias_bounds
 from sb3_nopg.report.limits import check_names, find_exits, make_limits
 from sb3_nopg.report.portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
 from sb3_nopg.report.returns import check_held_out, find_returns
-from sb3_nopg.report.summary import Bandwidth, CandidateFigures, DataSummary, ReportSummary
+from sb3_nopg.report.summary import CandidateFigures, DataSummary, ReportSummary
 from sb3_nopg.report.support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
 from sb3_nopg.report.trajectories import TrajectoryPicture, find_trajectories
-from sb3_nopg.report.verdict import Returns, judge
+from sb3_nopg.report.verdict import Bandwidth, Returns, reach_verdict
 
 __all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
 
@@ -131,7 +131,7 @@ def make_report(
     support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
     lag = find_action_lag(data)
     followed, picture = find_trajectories(evaluation, told.names) if trajectories else (None, None)
-    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
+    verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(

@@ -13,6 +13,7 @@ from sb3_nopg.common.checks import check_not_normalized
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.buffer import FixedReplayBuffer, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.transitions import Transitions
 from sb3_nopg.training.loop import FixedDataAlgorithm
 from sb3_nopg.training.offline_env import offline_vec_env
 
@@ -55,7 +56,7 @@ class FixedDataLearner(FixedDataAlgorithm):
             critic: Any = self.policy.critic
             update_learning_rate(critic.optimizer, self.critic_learning_rate)
 
-    def _fixed_data(self) -> TransitionDataset | None:
+    def _fixed_data(self) -> Transitions | None:
         # A loaded replay buffer that is fixed holds data too.
         return self.replay_buffer.dataset if isinstance(self.replay_buffer, FixedReplayBuffer) else None
 

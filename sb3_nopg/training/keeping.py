@@ -21,14 +21,12 @@ class Watch:
     :param patience: stop after so many updates without a better score; None to go on
     :param score: of the best
     :param update: when it was seen; before that, where training began
-    :param continues: whether it comes from a checkpoint, to go on with
     """
 
     keep_parameters: bool
     patience: int | None
     score: float | None = None
     update: int = 0
-    continues: bool = False
     _parameters: dict[str, Any] = field(default_factory=dict)
 
     def is_time(self, update: int) -> bool:
@@ -59,13 +57,6 @@ class Watch:
             "update": self.update,
             "_parameters": self._parameters,
         }
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> "Watch":
-        """
-        :param state: from a checkpoint
-        """
-        return cls(**state, continues=True)
 
     def restore(self, policy: NOPGPolicy) -> None:
         """

@@ -7,7 +7,7 @@ from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import MaybeCallback
 
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.transitions import Transitions
 from sb3_nopg.training.callbacks import UpdateProgressBar
 from sb3_nopg.training.offline_env import offline_vec_env
 
@@ -17,7 +17,7 @@ SelfAlgorithm = TypeVar("SelfAlgorithm", bound="FixedDataAlgorithm")
 class FixedDataAlgorithm(OffPolicyAlgorithm):
     """An off-policy algorithm that, where it has data, learns from them alone; without data it is as SB3 has it."""
 
-    def _fixed_data(self) -> TransitionDataset | None:
+    def _fixed_data(self) -> Transitions | None:
         """What it learns from; None to step an environment."""
         raise NotImplementedError
 

@@ -14,10 +14,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.experiments.recipes import check_recipe, make_dataset
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.training.fixed_data_ddpg import FixedDataLearner
 from sb3_nopg.zoo.configs import shipped_configs
-from sb3_nopg.zoo.recipes import check_recipe, make_dataset
 
 _NOBODY_ACTS = "nothing is collected while it learns"
 # What rl_zoo3 offers and an algorithm that only reads cannot use, and why.

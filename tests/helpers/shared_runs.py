@@ -65,8 +65,8 @@ def results(case: str, distributed: bool) -> dict[str, np.ndarray]:
         coarse = model.estimator.problem.coarse_model.state()
         found = {
             "parameters": np.concatenate([p.detach().numpy().reshape(-1) for p in model.policy.parameters()]),
-            "q_values": model._run.warm_start.q_history.values[-1].numpy(),
-            "visitation": model._run.warm_start.visitation_history.values[-1].numpy(),
+            "q_values": model._training.warm_start.q_history.values[-1].numpy(),
+            "visitation": model._training.warm_start.visitation_history.values[-1].numpy(),
             "policy_gradient": model.policy_gradient(),
             "n_neighbors": np.array(model.estimator.problem.queries.neighbors.n_neighbors),
             "transition": model.estimator.problem.transition.to_dense().numpy(),

@@ -16,7 +16,7 @@ from sb3_nopg.bellman.value_iteration import candidate_actions
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.experiments.baselines.value_iteration import iterate_values
+from sb3_nopg.experiments.baselines.value_iteration import iterate_candidate_values
 from sb3_nopg.nopg import NOPG
 
 
@@ -48,7 +48,7 @@ class KernelValueIteration:
         self._problem = self._model.estimator.problem
         ends = self.action_space.low.astype(np.float64), self.action_space.high.astype(np.float64)
         actions = candidate_actions(*ends) if candidates is None else _check(candidates, self.action_space)
-        choice = iterate_values(self._problem, th.as_tensor(actions).to(self._problem.rewards))
+        choice = iterate_candidate_values(self._problem, th.as_tensor(actions).to(self._problem.rewards))
         self.candidates = actions
         self.estimated_return, self.n_rounds = choice.estimated_return, choice.n_rounds
         self.q_values: np.ndarray = self._problem.to_data_order(choice.q_values).cpu().numpy()

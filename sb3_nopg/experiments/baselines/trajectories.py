@@ -10,7 +10,7 @@ from sb3_nopg.data.episode_labels import episode_labels
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectories:
+class RecordedTrajectories:
     """
     Which rows of a data set followed each other, episodes side by side and filled up to the longest.
 
@@ -25,7 +25,7 @@ class Trajectories:
     known: np.ndarray
 
 
-def find_trajectories(dataset: TransitionDataset) -> Trajectories:
+def find_recorded_trajectories(dataset: TransitionDataset) -> RecordedTrajectories:
     """
     :param dataset: recorded in episodes
     :raises InputError: where it knows no episodes, or where steps of one are missing or out of order
@@ -39,7 +39,7 @@ def find_trajectories(dataset: TransitionDataset) -> Trajectories:
     rows = np.where(taken, order[np.minimum(starts[:, None] + steps, len(order) - 1)], 0)
     _check_unbroken(dataset, rows, taken)
     ended = dataset.terminals[order[starts + lengths - 1]]
-    return Trajectories(rows=rows, taken=taken, known=taken | ended[:, None])
+    return RecordedTrajectories(rows=rows, taken=taken, known=taken | ended[:, None])
 
 
 def episode_returns(dataset: TransitionDataset, gamma: float = 1.0) -> np.ndarray:
@@ -50,7 +50,7 @@ def episode_returns(dataset: TransitionDataset, gamma: float = 1.0) -> np.ndarra
     :param gamma: discount
     :return: return of each episode, (episodes,)
     """
-    trajectories = find_trajectories(dataset)
+    trajectories = find_recorded_trajectories(dataset)
     discounts = float(gamma) ** np.arange(trajectories.rows.shape[1])
     return np.asarray((discounts * trajectories.taken * dataset.rewards[trajectories.rows]).sum(axis=1))
 

@@ -19,7 +19,7 @@ _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class GreedyChoice:
+class CandidateChoice:
     """
     What value iteration ends with.
 
@@ -38,7 +38,7 @@ class GreedyChoice:
 
 
 @th.no_grad()
-def iterate_values(problem: BellmanProblem, candidates: th.Tensor) -> GreedyChoice:
+def iterate_candidate_values(problem: BellmanProblem, candidates: th.Tensor) -> CandidateChoice:
     """
     Choose the best candidate everywhere, evaluate that choice for a while, choose again, until no choice changes.
 
@@ -68,7 +68,7 @@ def iterate_values(problem: BellmanProblem, candidates: th.Tensor) -> GreedyChoi
             break
         chosen = best
     estimated_return = float(action_values.max(dim=1).values[problem.n_next_states :].mean())
-    return GreedyChoice(candidates, q_values, action_values, estimated_return, n_rounds)
+    return CandidateChoice(candidates, q_values, action_values, estimated_return, n_rounds)
 
 
 class _CandidateWeights:

@@ -31,10 +31,10 @@ def build(**arguments: object) -> NOPG:
 def gradient_of(model: NOPG) -> th.Tensor:
     """What one update hands to the optimiser, the parameters left as they were."""
     model.policy.optimizer.step = lambda: None  # type: ignore[assignment]
-    model._run.warm_start = WarmStart()
+    model._training.warm_start = WarmStart()
     if not hasattr(model, "_logger"):
         model._setup_learn(1)
-    model._update_on_samples()
+    model._training.update(1, model._n_updates, 0.0, model.logger)
     return th.cat([parameter.grad.reshape(-1) for parameter in model.policy.parameters() if parameter.grad is not None])
 
 

@@ -1,6 +1,8 @@
 """Bad input: every case is told by the name of its field and what to do, before any work, and nothing is lost."""
 
+import json
 import re
+import zipfile
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +16,7 @@ from stable_baselines3.td3.policies import TD3Policy
 import sb3_nopg.prediction.estimator
 from helpers.models import make_nopg
 from sb3_nopg import NOPG, FixedReplayBuffer, InputError, SolverError, TransitionDataset
+from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.data.buffer import spaces_of
 
 N = 24
@@ -499,3 +502,31 @@ def test_a_policy_that_is_nan_is_told_as_such(ask):
             parameter.fill_(nan)
     with pytest.raises(SolverError, match="not finite"):
         getattr(model, ask)()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_that_moved_say_where_to(name: str):
+    with pytest.raises(InputError, match=rf"{name}: .*estimator_kwargs=.*{name}"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), **{name: 1})
+
+
+def test_the_variant_is_said_by_the_class():
+    with pytest.raises(InputError, match=r"variant: .*NOPGS"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), variant="S")
+    with pytest.raises(TypeError, match="no argument 'colour'"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), colour="red")
+
+
+def test_files_of_the_version_before_are_refused_with_its_name(tmp_path):
+    make_model().save(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    settings = json.loads(parts["data"])
+    del settings["estimator_kwargs"]
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as archive:
+        for name, content in {**parts, "data": json.dumps(settings)}.items():
+            archive.writestr(name, content)
+    for path in (tmp_path / "old.zip", tmp_path / "old"):
+        with pytest.raises(InputError, match=r"path: sb3-nopg 0\.1 wrote .*old"):
+            NOPG.load(path)
+    NOPG.load(tmp_path / "model")

@@ -24,7 +24,7 @@ from sb3_nopg.report.making import PolicyReport, make_report
 from sb3_nopg.report.page import write_report
 from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.report.trajectories import POOR_MODEL, TrajectoryFigures, TrajectoryPicture, find_trajectories
-from sb3_nopg.report.verdict import judge
+from sb3_nopg.report.verdict import reach_verdict
 
 FIGURES = TrajectoryFigures(
     n_steps=1000,
@@ -182,7 +182,7 @@ def test_the_text(changes, text):
 )
 def test_verdict(changes, verdict):
     figures = replace(FIGURES, **changes)
-    said, reasons = judge(RETURNS, SUPPORT, [], 100, trajectories=figures)
+    said, reasons = reach_verdict(RETURNS, SUPPORT, [], 100, trajectories=figures)
     assert said == verdict
     assert len(reasons) == (verdict != "go")
     assert all(reason.startswith(figures.text()) for reason in reasons)

@@ -64,7 +64,9 @@ def assert_same_bits(model: NOPG, reference: NOPG) -> None:
             assert th.equal(own, other)
         else:
             assert own == other
-    for own, other in zip(model._run.warm_start.q_history.values, reference._run.warm_start.q_history.values, strict=True):
+    for own, other in zip(
+        model._training.warm_start.q_history.values, reference._training.warm_start.q_history.values, strict=True
+    ):
         assert th.equal(own, other)
     assert (model._n_updates, model._noise_epoch) == (reference._n_updates, reference._noise_epoch)
     assert model.num_timesteps == reference.num_timesteps
@@ -301,7 +303,7 @@ def test_settings_stay_what_they_were(tmp_path):
 def test_another_class_does_not_take_over(tmp_path):
     path = tmp_path / "run.ckpt"
     build(pushed_point(), variant="S").learn(1, callback=NOPGCheckpointCallback(path))
-    with pytest.raises(InputError, match="variant"):
+    with pytest.raises(InputError, match="It goes with NOPGS"):
         NOPGD.resume(path, pushed_point())
 
 

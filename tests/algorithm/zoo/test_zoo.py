@@ -15,10 +15,10 @@ from rl_zoo3.utils import ALGOS
 
 from sb3_nopg import InputError, SolverError
 from sb3_nopg.data.buffer import read_replay_buffer
+from sb3_nopg.experiments.recipes import check_recipe
 from sb3_nopg.zoo.command_line import main
 from sb3_nopg.zoo.configs import shipped_configs
 from sb3_nopg.zoo.experiment import OfflineExperimentManager
-from sb3_nopg.zoo.recipes import check_recipe
 from sb3_nopg.zoo.registration import register
 
 # What rl_zoo3, moviepy and plotting libraries warn of is theirs.

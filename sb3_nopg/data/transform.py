@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -10,17 +11,18 @@ from gymnasium import spaces
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count
-from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin, units_of_each
 from sb3_nopg.data.files.expression import evaluate
+from sb3_nopg.data.transitions import Transitions
 
 _logger = logging.getLogger(__name__)
+Data = TypeVar("Data", bound=Transitions)
 _WAYS = ("episode", "transition")
 #: reward from states (n, d_s), actions (n, d_a) and the states that followed (n, d_s)
 RewardFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
-def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
+def take(dataset: Data, rows: np.ndarray) -> Data:
     """
     :param dataset: the data
     :param rows: numbers of the transitions to keep, in the order wanted
@@ -46,9 +48,9 @@ def take(dataset: TransitionDataset, rows: np.ndarray) -> TransitionDataset:
     )
 
 
-def merge(datasets: Sequence[TransitionDataset]) -> TransitionDataset:
+def merge(datasets: Sequence[Data]) -> Data:
     """
-    One after the other; episodes are numbered anew, in the order in which they begin, so that none are taken for one.
+    One after the other; episodes get new numbers, in the order in which they begin, so that none are taken for one.
 
     :param datasets: of the same system; a space that only some of them know is taken to be that of all
     """
@@ -76,7 +78,7 @@ def merge(datasets: Sequence[TransitionDataset]) -> TransitionDataset:
         # What only some of them know is false for the others.
         return np.concatenate([np.zeros(len(d), dtype=bool) if f is None else f for d, f in zip(datasets, found, strict=True)])
 
-    return TransitionDataset(
+    return type(datasets[0])(
         observations=joined("observations"),
         actions=joined("actions"),
         rewards=joined("rewards"),
@@ -96,9 +98,7 @@ def _common_space(name: str, found: Sequence[spaces.Box | None]) -> spaces.Box |
     return known[0] if known else None
 
 
-def select(
-    dataset: TransitionDataset, where: str | np.ndarray, observation_names: Sequence[str], action_names: Sequence[str]
-) -> TransitionDataset:
+def select(dataset: Data, where: str | np.ndarray, observation_names: Sequence[str], action_names: Sequence[str]) -> Data:
     """:param where: condition as in `TransitionDataset.filter`"""
     if isinstance(where, str):
         kept = _compute(dataset, where, observation_names, action_names)
@@ -113,7 +113,7 @@ def select(
     return take(dataset, np.flatnonzero(kept))
 
 
-def split(dataset: TransitionDataset, fractions: Sequence[float], by: str, seed: int) -> tuple[TransitionDataset, ...]:
+def split(dataset: Data, fractions: Sequence[float], by: str, seed: int) -> tuple[Data, ...]:
     """:param fractions: as in `TransitionDataset.split`"""
     shares = np.array(fractions, dtype=np.float64)
     if shares.ndim != 1 or len(shares) == 0 or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
@@ -128,7 +128,7 @@ def split(dataset: TransitionDataset, fractions: Sequence[float], by: str, seed:
     return tuple(take(dataset, np.flatnonzero(np.isin(units, part))) for part in parts)
 
 
-def subsample(dataset: TransitionDataset, n: int, by: str, seed: int) -> TransitionDataset:
+def subsample(dataset: Data, n: int, by: str, seed: int) -> Data:
     """:param n: as in `TransitionDataset.subsample`"""
     units, n_units = _units(dataset, by)
     check_count("n", n, at_most=n_units, fix=f"Give a number from 1 to {n_units}, how many {by}s there are")
@@ -136,7 +136,7 @@ def subsample(dataset: TransitionDataset, n: int, by: str, seed: int) -> Transit
     return take(dataset, np.flatnonzero(np.isin(units, chosen)))
 
 
-def _units(dataset: TransitionDataset, by: str) -> tuple[np.ndarray, int]:
+def _units(dataset: Transitions, by: str) -> tuple[np.ndarray, int]:
     """Number of each transition's unit, (n,), and how many units there are."""
     if by not in _WAYS:
         raise InputError("by", f"{by!r} is unknown", f"Use one of {', '.join(_WAYS)}")
@@ -149,8 +149,8 @@ def _units(dataset: TransitionDataset, by: str) -> tuple[np.ndarray, int]:
 
 
 def relabel(
-    dataset: TransitionDataset, reward: str | RewardFunction, observation_names: Sequence[str], action_names: Sequence[str]
-) -> TransitionDataset:
+    dataset: Data, reward: str | RewardFunction, observation_names: Sequence[str], action_names: Sequence[str]
+) -> Data:
     """:param reward: as in `TransitionDataset.relabel`"""
     if isinstance(reward, str):
         rewards = _compute(dataset, reward, observation_names, action_names).astype(np.float64)
@@ -159,9 +159,7 @@ def relabel(
     return replace(dataset, rewards=rewards)
 
 
-def with_units(
-    dataset: TransitionDataset, observation_scale: float | Sequence[float], action_scale: float | Sequence[float]
-) -> TransitionDataset:
+def with_units(dataset: Data, observation_scale: float | Sequence[float], action_scale: float | Sequence[float]) -> Data:
     """:param observation_scale: as in `TransitionDataset.with_units`"""
     state_factors = _factors("observation_scale", observation_scale, dataset.observation_dim)
     action_factors = _factors("action_scale", action_scale, dataset.action_dim)
@@ -192,7 +190,7 @@ def _scaled(space: spaces.Box | None, factors: np.ndarray) -> spaces.Box | None:
 
 
 def _compute(
-    dataset: TransitionDataset, expression: str, observation_names: Sequence[str], action_names: Sequence[str]
+    dataset: Transitions, expression: str, observation_names: Sequence[str], action_names: Sequence[str]
 ) -> np.ndarray:
     """
     Variables of an expression: ``s``, ``a``, ``s2`` (columns ``s[0]``, …), ``r``, ``terminal``, ``timeout``, ``episode``,
