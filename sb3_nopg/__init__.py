@@ -1,5 +1,6 @@
 """Nonparametric off-policy policy gradient for Stable-Baselines3: from a small, fixed data set to a controller."""
 
+from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.data.buffer import FixedReplayBuffer
 from sb3_nopg.data.dataset import TransitionDataset
@@ -27,6 +28,7 @@ __all__ = [
     "InputError",
     "Judgement",
     "NOPGPolicy",
+    "SampleSettings",
     "SolverError",
     "TransitionDataset",
     "add_mirror_images",

@@ -114,7 +114,7 @@ def _computer_was_late(flight: Path) -> bool:
 
 
 def _fresh(path: Path) -> Path:
-    """A recorder never overwrites a flight; the demo's own are made anew."""
+    """A recorder never overwrites a flight; the demo makes its own again."""
     for old in (path, path.with_name(path.name + ".journal")):
         old.unlink(missing_ok=True)
     return path

@@ -1,4 +1,4 @@
-"""A model's file, and the record beside it of what it was trained on, so that later commands need not be told again."""
+"""A model's file, and the record beside it of what it was trained on, so that you need not repeat it to later commands."""
 
 import dataclasses
 import json

@@ -51,7 +51,7 @@ class Bounds:
     """
     :param coordinates: of the states
     :param low: of all states that were seen and did not end the task, (d,)
-    :param high: likewise, (d,)
+    :param high: of the same states, (d,)
     :param ends_low: whether the task ends below, (d,)
     :param ends_high: whether the task ends above, (d,)
     :param limit_columns: columns of the observation that have limits, (c,)

@@ -25,7 +25,7 @@ class Method:
     :param kind: of data and policy, ``"deterministic"`` or ``"stochastic"``
     :param learning_rate: of Adam, the paper's
     :param n_updates: of the path; the paper does not tell. PWIS makes small steps
-    :param n_quick_updates: likewise
+    :param n_quick_updates: of the path in a quick run
     """
 
     kind: str

@@ -246,7 +246,7 @@ def half_models(
     :param whole: a model of all of them, whose choices are taken over
     :param n_models: how many
     :param limits: as for the whole
-    :param reward: likewise
+    :param reward: as for the whole
     :param seed: of the halves
     :return: the models, and what a reader should know of them
     """

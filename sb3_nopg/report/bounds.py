@@ -25,7 +25,7 @@ class BiasBounds:
     bandwidths.
 
     :param reward_bound: of the regression of the reward (theorem 2); None where it is too large for a number
-    :param value_bound: of the value function (theorem 3), likewise
+    :param value_bound: of the value function (theorem 3); None where it is too large for a number
     :param value_range: all that values could differ by: a bound above it says nothing
     :param lipschitz_reward: largest change of the reward seen, per bandwidth
     :param lipschitz_value: of the estimated value

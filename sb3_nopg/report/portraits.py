@@ -88,7 +88,7 @@ class DimensionRange:
     :param data_low: in the data
     :param data_high: in the data
     :param policy_low: under the policy, as predicted
-    :param policy_high: likewise
+    :param policy_high: under the policy, as predicted
     """
 
     name: str

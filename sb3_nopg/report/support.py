@@ -165,7 +165,7 @@ def support_figures(evaluation: PolicyEvaluation, visitation: np.ndarray, visits
     """
     :param evaluation: of the policy
     :param visitation: predicted, (n,)
-    :param visits: likewise
+    :param visits: predicted
     """
     # The estimated return is the model's own, and so are the samples that it rests on.
     support, effective = visits.support, evaluation.effective_sample_size()

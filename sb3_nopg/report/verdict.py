@@ -14,7 +14,7 @@ GO, CARE, NO = "go", "care", "no"
 # How much less data that were held out may say, in standard deviations of the values: of the return itself, a share would
 # depend on where the reward has its zero.
 DROP_CARE, DROP_NO = 0.5, 2.0
-# Width of the bootstrap interval, likewise.
+# Width of the bootstrap interval, in the same units.
 WIDE_CARE = 1.0
 # Share of the policy's time with less than one sample behind the estimates.
 THIN_CARE, THIN_NO = 0.1, 0.5

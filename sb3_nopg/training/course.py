@@ -217,7 +217,7 @@ class Course:
         self._warm_start, self._returns = WarmStart(), []
         # σ follows the schedule of the whole training, whichever candidate it is at.
         std_scale = float(self.policy.std_scale)
-        # An optimizer that begins anew: what it knew of other gradients would hold back these.
+        # A fresh optimizer: what the old one knew of other gradients would hold back these.
         parameters = {} if stage.goes_on_from is None else {"policy": stage.goes_on_from["policy"]}
         load_parameters(self.policy, {**self.untrained, **parameters})
         self.policy.set_std_scale(std_scale)

@@ -88,7 +88,7 @@ class _StateAsPicture(gym.Wrapper):
 
 
 def mountain_car_scripted() -> dict[str, np.ndarray]:
-    """The arrays of the set of this name, recorded anew."""
+    """The arrays of the set of this name, recorded again."""
     env, recorder = _StateAsPicture(gym.make("MountainCarContinuous-v0")), Recorder(N_EPISODES)
     drive(env, ScriptedOperator(SEED), recorder, seed=SEED)
     arrays = recorder.arrays()

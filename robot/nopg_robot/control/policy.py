@@ -30,8 +30,8 @@ class PolicyMetadata:
 
     :param observation_names: one for each dimension, in order, as are all that follow
     :param observation_units: ``""`` where unknown, ``"1"`` where there is none
-    :param action_names: likewise for the action
-    :param action_units: likewise
+    :param action_names: the same for the action
+    :param action_units: the same for the action
     :param action_low: the policy never asks for less
     :param action_high: nor for more
     :param control_period_s: time between two actions that the policy was made for, None if unknown

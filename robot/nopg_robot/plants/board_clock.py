@@ -23,7 +23,7 @@ class BoardClock:
         """
         :param time_us: of the board, which wraps
         :param asked_s: on the computer's clock
-        :param answered_s: likewise
+        :param answered_s: on the computer's clock
         :return: between the two
         """
         passed_us = 0 if self._last_us is None else (time_us - self._last_us) % WRAPS_AT_US

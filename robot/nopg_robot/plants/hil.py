@@ -166,7 +166,7 @@ class HilPlant(Plant):
 
     def _expired(self) -> PlantError:
         return self._failure(
-            f"watchdog has cut the motor: no voltage was written for {self._connection.watchdog_s:g} s. Open the rig anew"
+            f"watchdog has cut the motor: no voltage was written for {self._connection.watchdog_s:g} s. Open the rig again"
         )
 
     def _failure(self, problem: str) -> PlantError:

@@ -268,7 +268,7 @@ class SimulatedCart:
         end = min(max(x, low), high)
         if end == x:
             return
-        # A cart that leans on a stop does not hit it anew in each step.
+        # A cart that leans on a stop does not hit it again in each step.
         if x_before != end:
             self.hardest_impact_m_s = max(self.hardest_impact_m_s, abs(x_dot))
         # θ̈ = a_L cosθ ẍ + …: what stops the cart jerks the pole.

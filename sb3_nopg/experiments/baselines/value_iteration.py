@@ -12,7 +12,7 @@ import torch as th
 
 from sb3_nopg.bellman.problem import BellmanProblem
 
-# Weights held at one time, for all queries and candidates: 1 GB in float64. More are computed anew in every round.
+# Weights held at one time, for all queries and candidates: 1 GB in float64. More are computed again in every round.
 _MOST_WEIGHTS = 2**27
 _ROUNDS, _SWEEPS = 60, 40
 _TOLERANCE = 1e-6
