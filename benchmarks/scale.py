@@ -125,7 +125,7 @@ def measure(n: int, device: str, bandwidth: float, **arguments: Any) -> dict[str
     """One line of the result, in the process that calls this."""
     memory_before = _memory_before(device)
     model = our_model(n, device, **arguments)
-    preparation = seconds_of(model.prepared_problem, device)
+    preparation = seconds_of(lambda: model.estimator.problem, device)
     problem = model.estimator.problem
     support = problem.support
 
@@ -286,7 +286,7 @@ def rank(n: int) -> Iterator[dict[str, Any]]:
     """What each process of :func:`ranks` does."""
     with process_group(timeout_s=300):
         model = our_model(n, "cpu", distributed=True)
-        preparation = seconds_of(model.prepared_problem, "cpu")
+        preparation = seconds_of(lambda: model.estimator.problem, "cpu")
         model._setup_learn(1)
         model.train(5)
         seconds = seconds_of(lambda: model.train(10), "cpu") / 10

@@ -260,7 +260,7 @@ def test_pessimism_survives_saving_and_loading(tmp_path):
     model.save(tmp_path / "model")
     loaded = NOPG.load(tmp_path / "model")
     loaded.set_dataset(arguments["dataset"])
-    assert loaded.pessimism == 0.7
+    assert loaded.estimator_kwargs["pessimism"] == 0.7
     assert loaded.estimated_return() == pytest.approx(model.estimated_return(), rel=1e-8)
     assert loaded.estimated_return() < make_nopg("MlpPolicy", None, **{"pessimism": 0.0, **arguments}).estimated_return() - 1.0
 

@@ -118,7 +118,7 @@ def test_support_is_weighted_by_where_the_policy_goes():
     assert summary.quantile(1.0) == 5.0
     assert summary.thin_share == pytest.approx(0.3)
     assert "30 %" in summary.text()
-    along = support_along_the_way(plane_model(held_out=0.5))
+    along = support_along_the_way(plane_model(held_out=0.5).evaluation)
     assert along.weights.sum() == pytest.approx(1.0)
 
 
@@ -189,7 +189,7 @@ def test_after_an_end_the_policy_is_nowhere():
         transitions="samples",
         device="cpu",
     )
-    visits = visits_of(model, predicted_visitation(model))
+    visits = visits_of(model.evaluation, predicted_visitation(model.evaluation))
     assert (visits.states == 0.0).all()
     assert visits.support.weights.sum() == pytest.approx(1.0)
     # Each of the n steps that go on is used γ^t / 2^t times; with the start, 1 / (1 − γ / 2) visits.
