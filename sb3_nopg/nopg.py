@@ -13,7 +13,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike
-from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.base_class import BaseAlgorithm, maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
@@ -61,7 +61,7 @@ from sb3_nopg.training.loop import FixedDataAlgorithm
 from sb3_nopg.training.model_file import check_version
 from sb3_nopg.training.offline_env import OfflineVecEnv, offline_vec_env
 from sb3_nopg.training.settings import check_no_old_names, check_settings, restored_model_settings
-from sb3_nopg.training.training import Training
+from sb3_nopg.training.training import Training, TrainingOptions
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 
@@ -212,7 +212,8 @@ class NOPG(FixedDataAlgorithm):
         if not hasattr(self, "_noise_seed"):
             self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
             self._noise_epoch = 0
-        self.policy_kwargs = {**self._default_network(), **self.policy_kwargs}
+        #: with the defaults that the settings imply: all that it takes to build the policy
+        self.full_policy_kwargs = {**self._default_network(), **self.policy_kwargs}
         self.policy = self.new_policy()
         if self.is_stochastic is not None and self.policy.is_stochastic != self.is_stochastic:
             kind = "stochastic" if self.policy.is_stochastic else "deterministic"
@@ -226,7 +227,7 @@ class NOPG(FixedDataAlgorithm):
 
     def new_policy(self) -> NOPGPolicy:
         """A policy like the model's own, with parameters of its own, on the processor."""
-        policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
+        policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.full_policy_kwargs)
         assert isinstance(policy, NOPGPolicy)
         return policy
 
@@ -305,11 +306,8 @@ class NOPG(FixedDataAlgorithm):
         # Bandwidths that cannot be are told here too.
         _ = estimator.bandwidths
         announce_too_many_neighbors(estimator.settings.samples.n_neighbors, len(training_data))
-        self._training = self._new_training(estimator, None if held_out_data is None else estimator.on(held_out_data))
-
-    def _new_training(self, estimator: Estimator, held_out: Estimator | None) -> Training:
-        keeps_best = self.keep == "best_heldout"
-        return Training(self.policy, estimator, held_out, self.horizon, keeps_best, self.patience, self.new_policy)
+        held_out = None if held_out_data is None else estimator.on(held_out_data)
+        self._training = Training(self.policy, estimator, held_out, self.new_policy)
 
     def _estimator_settings(self) -> EstimatorSettings:
         return EstimatorSettings(
@@ -329,6 +327,9 @@ class NOPG(FixedDataAlgorithm):
         if self._training is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         check_same_everywhere(self.processes, self.dataset, self._what_must_be_the_same)
+        # As they are now: a user may have changed them.
+        self._training.policy = self.policy
+        self._training.options = TrainingOptions(self.horizon, self.keep == "best_heldout", self.patience)
         return self._training
 
     @property
@@ -615,6 +616,8 @@ class NOPG(FixedDataAlgorithm):
         :param arguments: as SB3's ``load`` has them, and ``keywords`` too
         """
         check_version(path)
+        known = {*inspect.signature(BaseAlgorithm.load).parameters, *inspect.signature(NOPG.__init__).parameters}
+        check_no_old_names({name: value for name, value in keywords.items() if name not in known})
         return super().load(path, *arguments, **keywords)
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -656,9 +659,11 @@ class NOPG(FixedDataAlgorithm):
         :param dataset: that the run learned from
         :param state: of :meth:`run_state`
         """
-        given, self.initial_states = self.initial_states, state["start_states"].cpu().numpy()
+        given = self.initial_states
+        if given is None and dataset.episode_starts is None:
+            # They came from an environment, which may not be at hand any more.
+            self.initial_states = state["start_states"].cpu().numpy()
         try:
-            # They may have come from an environment that is not at hand any more.
             self.set_dataset(dataset)
         finally:
             self.initial_states = given
@@ -667,11 +672,6 @@ class NOPG(FixedDataAlgorithm):
     def _excluded_save_params(self) -> list[str]:
         given_data = ["held_out"] if isinstance(self.held_out, TransitionDataset) else []
         return [*super()._excluded_save_params(), *_UNSAVED, *given_data]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
-        training = None if self._training is None else self._new_training(self._training.estimator, self._training.held_out)
-        return {**self.__dict__, "_training": training}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -89,9 +89,10 @@ def derivative_on_samples(problem: BellmanProblem, solution: BellmanSolution, ch
     """
     ∂Ĵ/∂a for the policy's action at every query:
 
-        ∂Ĵ/∂a_i = w_i ∂v_i/∂a_i,    v_i = ε(s_i, a_i)ᵀ q,    w_i = γ μ_i / N at next states, 1/n₀ at start states
+        ∂Ĵ/∂a_i = w_i ∂v_i/∂a_i,    v_i = ε(s_i, a_i)ᵀ q,    w_i = γ c_i μ_i / N at next states, 1/n₀ at start states
 
-    Both terms of equation (9) are in it: the start states' is (∂ε₀ᵀ/∂θ) q, the next states' γ μᵀ (∂P̂/∂θ) q.
+    Both terms of equation (9) are in it: the start states' is (∂ε₀ᵀ/∂θ) q, the next states' γ μᵀ (∂P̂/∂θ) q. N next states are
+    drawn of each transition, c is 0 after a terminal one and 1 else, and each of several drawn actions has its share of w.
 
     :param problem: the equation
     :param solution: of it

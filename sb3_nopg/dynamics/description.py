@@ -88,7 +88,7 @@ def _ends(model: Described, names: Sequence[str]) -> str:
         pairs = zip(names, flags.tolist(), edges.tolist(), strict=True)
         found += [f"{side} {edge:.3g} in {name}" for name, ends, edge in pairs if ends]
     if len(bounds.limit_columns):
-        found.append(f"at the limits of {len(bounds.limit_columns)} columns")
+        found.append(f"at the limits of {len(bounds.limit_columns)} column{'s' if len(bounds.limit_columns) > 1 else ''}")
     return ", ".join(found) if found else "nowhere, as far as the data show"
 
 

@@ -199,10 +199,14 @@ class Estimator:
         given, own = ((data.observation_dim, data.action_dim) for data in (dataset, self.dataset))
         if given != own:
             raise InputError("dataset", f"{given} state and action dimensions where the model has {own}", "Give fitting data")
-        return replace(self, dataset=dataset, first=self, _kept_problem=None)
+        # Of the first draws, however often training has made others: returns on these data are compared.
+        return replace(self, dataset=dataset, first=self, epoch=0, _kept_problem=None)
 
     def redrawn(self) -> "Estimator":
         """The same with other draws. Only moved next states need new neighbours."""
         moved = self.settings.samples.n_next_state_samples > 1
         prepared = self.__dict__.get("_prepared")
-        return replace(self, epoch=self.epoch + 1, _kept_problem=None if moved or prepared is None else prepared[0])
+        other = replace(self, epoch=self.epoch + 1, _kept_problem=None if moved or prepared is None else prepared[0])
+        # These do not depend on the draws, and are searched for.
+        other.__dict__["bandwidths"] = self.bandwidths
+        return other

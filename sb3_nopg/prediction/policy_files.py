@@ -84,7 +84,11 @@ def _load_zip(path: pathlib.Path) -> BasePolicy:
     saved = saved or {}
     try:
         spaces = saved["observation_space"], saved["action_space"]
-        policy = saved["policy_class"](*spaces, lambda _: 0.0, **saved.get("policy_kwargs", {}))
+        arguments = dict(saved.get("full_policy_kwargs") or saved.get("policy_kwargs") or {})
+        if saved.get("use_sde"):
+            # Algorithms that act as they learn hand it over beside the others.
+            arguments.setdefault("use_sde", True)
+        policy = saved["policy_class"](*spaces, lambda _: 0.0, **arguments)
         policy.load_state_dict(parameters["policy"])
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, AssertionError) as error:
         fix = "Load it yourself and give the model"

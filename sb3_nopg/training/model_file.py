@@ -15,10 +15,10 @@ _SINCE_THIS_VERSION = "estimator_kwargs"
 def check_version(path: str | pathlib.Path | io.BufferedIOBase) -> None:
     """
     :param path: of a model's file, or the open file, which is left at its start
-    :raises InputError: where a version wrote it that had other settings. What cannot be read is left to SB3 to complain about
+    :raises InputError: where a version of ours wrote it that had other settings; what else is wrong, SB3 will find
     """
     saved = _settings_in(path)
-    if saved is not None and _SINCE_THIS_VERSION not in saved:
+    if saved is not None and "transitions" in saved and _SINCE_THIS_VERSION not in saved:
         name = "this file" if isinstance(path, io.IOBase) else str(path)
         raise InputError("path", f"sb3-nopg 0.1 wrote {name}", "Load it with that version, or train again")
 

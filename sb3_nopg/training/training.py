@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from stable_baselines3.common.logger import Logger
@@ -22,6 +23,19 @@ from sb3_nopg.training.log import announce_thin_support, record_candidates, reco
 from sb3_nopg.training.planning import plan_course
 
 
+@dataclass(frozen=True)
+class TrainingOptions:
+    """
+    :param horizon: with a model, steps to follow
+    :param keeps_best: whether to end with the parameters of the best held-out return
+    :param patience: updates without an improvement after which to stop; None to go on
+    """
+
+    horizon: str | float = "auto"
+    keeps_best: bool = False
+    patience: int | None = None
+
+
 class Training:
     """
     All that belongs neither to the data nor to the policy. Other data, and there is another one.
@@ -29,9 +43,6 @@ class Training:
     :param policy: to train
     :param estimator: on the data that it learns from
     :param held_out: on data that it is checked on; None for none
-    :param horizon: with a model, steps to follow
-    :param keeps_best: whether to end with the parameters of the best held-out return
-    :param patience: updates without an improvement after which to stop; None to go on
     :param make_policy: makes another one like the policy, on the processor
     """
 
@@ -40,18 +51,18 @@ class Training:
         policy: NOPGPolicy,
         estimator: Estimator,
         held_out: Estimator | None,
-        horizon: str | float,
-        keeps_best: bool,
-        patience: int | None,
         make_policy: Callable[[], NOPGPolicy],
     ):
         self.policy, self.estimator, self.held_out = policy, estimator, held_out
-        self.warm_start = WarmStart()
-        self._horizon, self._keeps_best, self._patience, self._make_policy = horizon, keeps_best, patience, make_policy
+        self.options, self.warm_start, self._make_policy = TrainingOptions(), WarmStart(), make_policy
         self._course: Course | None = None
         self._course_before: dict[str, Any] | None = None
         self._watch: Watch | None = None
         self._goes_on = self._support_announced = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
+        return {**self.__dict__, "_course": None, "warm_start": WarmStart()}
 
     @property
     def evaluation(self) -> PolicyEvaluation:
@@ -86,11 +97,14 @@ class Training:
             announce_thin_support(self.estimator.problem, self.evaluation.policy_actions().detach())
             self._support_announced = True
         if self._watch is None or not self._goes_on:
-            self._watch = Watch(self._keeps_best, self._patience, update=step)
+            self._watch = self._new_watch(step)
             # Where training starts may be the best place of all.
             self._look(self._watch, step, logger)
         self._goes_on = False
         return chosen
+
+    def _new_watch(self, step: int) -> Watch:
+        return Watch(self.options.keeps_best, self.options.patience, update=step)
 
     def update(self, n_left: int, n_made: int, learning_rate: float, logger: Logger) -> None:
         """
@@ -141,7 +155,7 @@ class Training:
             self.policy,
             self.estimator,
             n_updates,
-            self._horizon,
+            self.options.horizon,
             self._make_policy,
             from_the_start=n_made == 0,
             before=before,
@@ -156,12 +170,13 @@ class Training:
         :param logger: SB3's
         :return: whether patience has run out
         """
-        watch = self._watch
-        assert watch is not None
-        return (watch.is_time(step) or last) and self._look(watch, step, logger)
+        if self._watch is None:
+            # A callback has attached other data in the midst of it.
+            self._watch = self._new_watch(step)
+        return (self._watch.is_time(step) or last) and self._look(self._watch, step, logger)
 
     def _look(self, watch: Watch, step: int, logger: Logger) -> bool:
-        if self.held_out is None and self._patience is None:
+        if self.held_out is None and self.options.patience is None:
             return False
         score = self.score()
         if self.held_out is not None:
@@ -177,20 +192,19 @@ class Training:
         :param logger: SB3's
         :return: candidates, the chosen one first; none where there was nothing to choose
         """
-        assert self._watch is not None
-        self._watch.restore(self.policy)
+        if self._watch is not None:
+            self._watch.restore(self.policy)
         if not self.estimator.settings.on_model:
             # The last update may have been the one too many.
             self.evaluation.policy_actions()
             return ()
-        assert self._course is not None
-        return self._choose(self._course, again, logger)
+        return () if self._course is None else self._choose(self._course, again, logger)
 
     def _choose(self, course: Course, again: Callable[[int], Any], logger: Logger) -> tuple[Candidate, ...]:
         kept, std_scale = parameters_of(self.policy), float(self.policy.std_scale)
         candidates = course.finish(again)
         self._course, self.judgement = None, course.judgement
-        if not candidates or self._keeps_best:
+        if not candidates or self.options.keeps_best:
             load_parameters(self.policy, kept)
             return ()
         # The chosen one may be of an earlier time, when σ was larger.

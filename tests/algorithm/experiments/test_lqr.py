@@ -284,7 +284,8 @@ def test_the_papers_estimate_is_the_papers():
     assert PAPER_ESTIMATE == {"weights": "local_constant", "pessimism": 0.0}
     assert set(BY_DENSITY.values()) == {"cross_validation"}
     model = nopg("regulator", "deterministic", collect("regulator", "deterministic", 2, seed=0))
-    assert (model.weights, model.pessimism) == ("local_constant", 0.0)
+    samples = model.estimator.settings.samples
+    assert (model.transitions, samples.weights, samples.pessimism) == ("samples", "local_constant", 0.0)
 
 
 def test_kinds_of_policies():
