@@ -11,6 +11,8 @@ from nopg_envs.identify import _print_table, _print_warnings, main
 from nopg_envs.prediction_errors import FITTED
 from nopg_envs.recordings import read_recording
 
+pytestmark = pytest.mark.slow
+
 # Another rig than the one the search starts from.
 RIG = CartPoleParameters(
     input_gain=1.6,

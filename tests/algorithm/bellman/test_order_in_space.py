@@ -35,6 +35,7 @@ def model(ordered: bool, monkeypatch: pytest.MonkeyPatch, **settings: object) ->
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "pessimism", "n_neighbors", "n_next_state_samples"),
     [

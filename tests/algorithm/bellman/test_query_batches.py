@@ -114,6 +114,7 @@ def test_the_same_seed_draws_the_same_batches_and_a_resumed_run_goes_on_with_the
         assert not th.equal(mine, different)
 
 
+@pytest.mark.slow
 def test_learning_from_batches_improves_the_policy():
     model = build(query_batch_size=10)
     before = model.estimated_return()

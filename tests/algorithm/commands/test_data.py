@@ -115,6 +115,7 @@ def test_info_reads_flight_logs(tmp_path):
     assert json.loads(succeed("info", path, "--json").stdout)["observation_dims"] == 5
 
 
+@pytest.mark.slow
 def test_plot_writes_the_picture(tmp_path):
     path = trajectories((4, 3)).save(tmp_path / "d.npz")
     assert "p.pdf" in succeed("plot", path, "-o", tmp_path / "p.pdf").stdout

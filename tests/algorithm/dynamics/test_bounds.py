@@ -180,6 +180,7 @@ def test_ends_that_the_model_cannot_know_are_told(caplog):
     assert "limits" in caplog.text
 
 
+@pytest.mark.slow
 def test_ends_of_a_rail_are_found_in_recorded_data(caplog):
     data = record(cart, start=(0.8, 0.8), n_episodes=20, ends=lambda state: abs(state[0]) > 1.0)
     assert data.terminals.sum() >= 5

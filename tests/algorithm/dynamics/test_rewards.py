@@ -81,6 +81,7 @@ def test_slopes_of_a_given_reward():
         th.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_quadratic_reward_is_found_to_be_one():
     data = record(linear, linear_reward)
     model = DynamicsModel.fit(data, n_nodes=60)
@@ -115,6 +116,7 @@ def test_slopes_of_a_quadratic_reward():
     th.testing.assert_close(found.of_action, expected[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_reward_that_is_not_quadratic_comes_from_the_nodes():
     def goal(states, actions, next_states):
         return np.exp(-20.0 * np.square(states - 0.5).sum(axis=1))
@@ -178,6 +180,7 @@ def test_one_column_is_as_good_as_one_number_a_row():
     np.testing.assert_array_equal(found, data.observations[:, 0])
 
 
+@pytest.mark.slow
 def test_rewards_of_the_data_do_not_matter_beside_a_formula():
     data = record(linear, linear_reward)
     other = replace(data, rewards=np.random.default_rng(0).normal(size=len(data)))

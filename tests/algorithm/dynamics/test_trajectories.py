@@ -84,6 +84,7 @@ TRACEABLE = [
 ]
 
 
+@pytest.mark.slow
 def test_the_models_are_what_their_names_say():
     assert model_of("angle, local reward").reward is None
     assert not model_of("angle, local reward").nodes.single
@@ -248,6 +249,7 @@ def test_the_sweep_takes_any_slopes_of_a_policy():
     assert float((found - expected).norm() / expected.norm()) <= 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["given reward", "angle, local reward"])
 def test_the_gradient_is_the_slope_of_the_return(name):
     """By central differences in the policy's parameters: a formula may be anything, autograd cannot look into it."""

@@ -80,6 +80,7 @@ def module_patch():
         yield patch
 
 
+@pytest.mark.slow
 def test_every_method_has_a_return(ran):
     name, _, _, trials = ran
     methods = {entry["trial"]["method"] for entry in trials}
@@ -198,6 +199,7 @@ class RisesThenFalls:
         return -abs(model.num_timesteps - 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["DDPG offline", "PWIS", "PWIS, self-normalised", "NOPG-D, paper", "NOPG-S, defaults"])
 def test_nopg_reports_its_last_evaluation_and_others_their_best(method):
     data, behavior = pendulum_trials.random_data(40, seed=0)

@@ -65,6 +65,7 @@ def test_likelihood_equals_its_definition(outlier):
     np.testing.assert_allclose(ours - ours[2], reference - reference[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["normal", "bimodal", "uniform"])
 @pytest.mark.parametrize("n", [12, 80])
 def test_cross_validation_finds_the_best_bandwidth(distribution, n):
@@ -91,6 +92,7 @@ def test_cross_validation_predicts_new_samples_nearly_as_well_as_possible(distri
     assert score(select(train)[0]) >= best - 0.03
 
 
+@pytest.mark.slow
 def test_large_data_sets_are_judged_by_a_part_and_corrected_for_their_size():
     samples = np.random.default_rng(0).normal(size=(100_000, 5))
     few, many = select(samples[:1000]).mean(), select(samples).mean()
@@ -155,6 +157,7 @@ def test_dimensions_do_not_influence_each_other_in_cross_validation():
 # --- grids, ties and other awkward data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_levels", [10, 15, 20, 40])
 def test_pendulum_grid_gets_half_the_spacing_of_its_levels(n_levels):
     states, torques = pendulum_grid(n_levels)
@@ -320,6 +323,7 @@ def test_factor_that_overflows():
 # --- speed
 
 
+@pytest.mark.slow
 def test_time_does_not_grow_with_the_data():
     samples = np.random.default_rng(0).normal(size=(200_000, 3))
     started = time.process_time()

@@ -340,6 +340,7 @@ def test_diverged_model_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
 def test_difference_from_the_model_is_found(runtime, tmp_path, monkeypatch):
     if runtime == "reference":

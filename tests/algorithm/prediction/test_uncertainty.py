@@ -46,6 +46,7 @@ def covers(interval: ReturnInterval, truth: float) -> bool:
 # --- Intervals: coverage -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_interval_over_transitions_covers_the_mean_of_a_noisy_reward():
     """One state, one action, γ = 0: Ĵ is the mean of the rewards, whose true mean is 1."""
     n, n_repetitions, rng, n_covered, widths = 30, 60, np.random.default_rng(0), 0, []
@@ -61,6 +62,7 @@ def test_interval_over_transitions_covers_the_mean_of_a_noisy_reward():
     assert np.mean(widths) == pytest.approx(2 * 1.645 * 2.0 / np.sqrt(n), rel=0.1)
 
 
+@pytest.mark.slow
 def test_interval_over_episodes_covers_where_transitions_of_an_episode_resemble_each_other():
     """Five rewards of an episode share their noise: transitions taken one by one would promise too much."""
     n_episodes, length, n_repetitions, rng = 20, 5, 50, np.random.default_rng(1)
@@ -92,6 +94,7 @@ def tabular_model(data: TransitionDataset, **settings: Any) -> NOPG:
     )
 
 
+@pytest.mark.slow
 def test_start_states_are_drawn_with_their_episodes():
     """Separate states, each a one-step episode with its own reward: all that varies is which starts count how much."""
     n = 40

@@ -13,6 +13,8 @@ import sb3_nopg.training.imitation
 from helpers.systems import cart, linear, linear_reward, record
 from sb3_nopg import NOPG, TransitionDataset
 
+pytestmark = pytest.mark.slow
+
 STARTS = {"value_iteration", "own", "riccati"}
 SAME = ("recipe", "trained_on", "n_updates", "seconds")
 

@@ -225,6 +225,7 @@ def test_a_true_end_pays_nothing_more_and_a_time_limit_tells_nothing():
         assert model.estimate().discounted_return == pytest.approx(1 + 0.5 + (0.25 + 0.125) / 2)
 
 
+@pytest.mark.slow
 def test_an_action_on_an_end_counts_with_the_probability_of_being_clipped():
     """Reward for a clipped action: the return is the policy's probability to be clipped."""
     n, half = 50_000, np.array([0.5])
