@@ -56,6 +56,7 @@ def test_own_parameters_follow_an_encoder_to_its_counts(file):
     assert found.theta_rmse_rad < 3e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"input_gain": 1.3}, {"cart_damping": 8.0}, {"input_delay_s": 0.02}, {"voltage_offset": -0.1}]
 )
@@ -64,6 +65,7 @@ def test_wrong_cart_shows(exact_file, change):
     assert score(recording, RIG.replace(**change), 0.5).x_rmse_m > 1e-3
 
 
+@pytest.mark.slow
 def test_error_grows_with_the_wrongness_and_the_window(file):
     recording = read_recording(file)
     wrong = [score(recording, RIG.replace(input_gain=gain), 0.5).x_rmse_m for gain in (1.189, 1.3, 1.5, 2.0)]

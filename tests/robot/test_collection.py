@@ -15,6 +15,8 @@ from nopg_robot.flight_log import read_flight
 from nopg_robot.stop import StopRequest
 from sb3_nopg import TransitionDataset
 
+pytestmark = pytest.mark.slow
+
 
 def gather(tmp_path, behaviour=None, rig=None, stop=None, metadata=None, **options):
     rig = rig or fast_rig()

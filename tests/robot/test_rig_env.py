@@ -18,6 +18,8 @@ from nopg_robot.flight_log import read_flight
 from nopg_robot.loop import SafetyStop
 from nopg_robot.rig_env import RigEnv
 
+pytestmark = pytest.mark.slow
+
 
 class Balancer:
     """What evaluate_policy asks of a model."""

@@ -133,7 +133,7 @@ def test_values_and_visitation_are_the_oracle_s(name, n_each):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "n_each"), zip(ALL, (2, 1, 2, 1, 2), strict=True))
+@pytest.mark.parametrize(("name", "n_each"), list(zip(ALL, (2, 1, 2, 1, 2), strict=True)))
 def test_the_gradient_is_the_slope_of_the_oracle(name, n_each):
     """By central differences at some of the nodes; which nodes are near where actions lead is held, as the equation has it."""
     equation = equation_of(model_of(name))

@@ -102,6 +102,7 @@ def test_processes_share_a_batch_as_they_share_the_queries():
     assert shares == whole
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_batches_and_a_resumed_run_goes_on_with_them(tmp_path):
     whole = build(query_batch_size=8).learn(12)
     first = build(query_batch_size=8).learn(5)

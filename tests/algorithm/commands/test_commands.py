@@ -130,6 +130,7 @@ def test_train_is_the_python_api(trained):
     assert "72 transitions" in trained.output
 
 
+@pytest.mark.slow
 def test_train_logs_every_update_of_a_short_run(trained):
     curve = read_curve(trained.path.with_suffix(".progress.csv"))
     # Where the judge finds none good, further training follows. Returns are of several candidates on several models: they need
@@ -273,6 +274,7 @@ def test_training_that_fails_leaves_no_model(monkeypatch, tmp_path):
     assert not (tmp_path / "m.zip").exists()
 
 
+@pytest.mark.slow
 def test_evaluate_counts_every_seed(trained):
     result = json.loads(fine("evaluate", trained.path, "--env", "Pendulum-v1", "--episodes", 3, "--seed", 5, "--json"))
     model, env, returns = NOPG.load(trained.path), gym.make("Pendulum-v1"), []
@@ -316,6 +318,7 @@ def test_evaluate_with_the_policys_noise_is_repeatable(data_file, tmp_path):
     assert first != mean
 
 
+@pytest.mark.slow
 def test_a_mean_below_the_minimum_is_no_success(trained):
     assert "below" in refused("evaluate", trained.path, "--episodes", 1, "--minimum", 0, code=1)
     fine("evaluate", trained.path, "--episodes", 1, "--minimum", -1e6)

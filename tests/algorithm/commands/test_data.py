@@ -42,6 +42,7 @@ def fail(*arguments):
 ONE_OF_EACH = {case.split("-")[0]: case for case in (*BAD_FILES, *BAD_TRUSTED_FILES)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ONE_OF_EACH.values())
 def test_a_wrong_file_is_one_line_and_exit_code_two(tmp_path, case):
     path, _ = write_bad(tmp_path, case)

@@ -82,6 +82,7 @@ def test_a_judge_says_that_a_policy_learned_from_its_data(folder):
     assert "is predicted to earn" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -22,6 +22,7 @@ def test_one_episode():
     np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_in_no_order():
     data = record(linear, linear_reward)
     order = np.random.default_rng(0).permutation(len(data))
@@ -82,6 +83,7 @@ def test_columns_that_never_change():
     np.testing.assert_array_equal(model.coordinates.decode(model.nodes.states)[:, [0, 2]].numpy()[:5], [[3.0, 0.0]] * 5)
 
 
+@pytest.mark.slow
 def test_a_reward_that_never_changes():
     data = replace(record(linear, linear_reward), rewards=np.full(240, -1.0))
     model = fit(data)

@@ -21,13 +21,14 @@ from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineRegression, Form, LocalAffineRegression, Samples
 from sb3_nopg.prediction.estimator import ModelEstimator
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data():
     return record(bends_along_the_first, n_episodes=30, start=(1.0, 1.0, 1.0))
 
 
-@pytest.mark.slow
 def test_a_kernel_looks_at_what_bends_the_system(data):
     model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
     bending = [kernel for kernel in model.choices.kernels if not kernel.is_affine]
@@ -37,7 +38,6 @@ def test_a_kernel_looks_at_what_bends_the_system(data):
     assert "standard deviations of s[0] for s[1]; affine in all else" in model.describe()
 
 
-@pytest.mark.slow
 def test_that_needs_fewer_samples(data):
     elsewhere = record(bends_along_the_first, n_episodes=10, start=(1.0, 1.0, 1.0), seed=5)
     model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
@@ -48,7 +48,6 @@ def test_that_needs_fewer_samples(data):
     assert relative_error(model, elsewhere) < 0.7 * relative_error(looks_at_all, elsewhere)
 
 
-@pytest.mark.slow
 def test_maps_have_nodes_of_their_own_where_they_depend_on_little(data):
     model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
     for field in model.nodes.fields:

@@ -28,6 +28,7 @@ def points(n: int = 30, d: int = 2, seed: int = 0) -> list[th.Tensor]:
     return [th.rand(n, k, generator=generator, dtype=th.float64) - 0.5 for k in (d, 1, d)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", [EXPRESSION, formula], ids=["expression", "function"])
 def test_a_given_reward_is_used_exactly(reward):
     # The data say something else, which does not count.
@@ -56,6 +57,7 @@ def test_a_given_reward_is_used_exactly(reward):
         np.testing.assert_allclose(found.rewards[t], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_given_reward_on_a_circle_sees_observations():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
     model = DynamicsModel.fit(data, n_nodes=60, reward="s2[0] - 0.01 * s[2]**2")

@@ -92,6 +92,7 @@ def test_every_method_has_a_return(ran):
             assert math.isfinite(entry["result"]["return"]), entry["trial"]
 
 
+@pytest.mark.slow
 def test_the_table_says_what_the_numbers_are(ran):
     name, folder, table, trials = ran
     across = "demonstrations" if name == "mountain-car" else "samples"
@@ -124,6 +125,7 @@ def test_the_table_says_what_the_numbers_are(ran):
             assert float(row["return"]) == entry["result"]["return"]
 
 
+@pytest.mark.slow
 def test_the_figure_shows_curves_and_says_that_it_is_quick(ran):
     name, folder, _, _ = ran
     image = pixels(folder / f"{name}-quick.png")
@@ -135,6 +137,7 @@ def test_the_figure_shows_curves_and_says_that_it_is_quick(ran):
         assert colours(image, 0.5, 0.85) >= 2
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_stand_beside_ours(ran):
     name, _, table, _ = ran
     rows = {row["method"]: row for row in read_markdown_tables(table)[0]}
@@ -336,6 +339,7 @@ def test_a_table_with_d3rlpy_says_how_long_it_trained(tmp_path):
     assert "after 1,234 updates of 256 samples; 2 seeds." in comparison.summarize(results, tmp_path, Extent())
 
 
+@pytest.mark.slow
 def test_a_figure_says_where_it_is_not_of_the_whole(tmp_path):
     red = []
     for extent in (Extent(), Extent(quick=True), Extent(n_missing=3, n_trials=7), Extent(True, 3, 7)):

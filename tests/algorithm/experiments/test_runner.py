@@ -309,6 +309,7 @@ def test_a_dask_cluster_whose_worker_is_killed_loses_one_trial(tmp_path, cluster
     assert len(ran) == 7
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_tells_of_failures(tmp_path, cluster):
     with pytest.raises(TrialError, match="one is too few"):
         run_four(fails, tmp_path, Workplace(scheduler=cluster.scheduler_address))
@@ -354,6 +355,7 @@ def test_results_of_another_device_are_used_if_one_wants_them(tmp_path):
     assert executions(tmp_path) == [0, 0, 1, 2]
 
 
+@pytest.mark.slow
 def test_only_those_who_use_a_device_have_one():
     trials = [trial for name in EXPERIMENTS for trial in load_experiment(name).trials(True, 1)]
     with_device = {str(trial.get("method")) for trial in trials if "device" in on_device(trial, "cuda")}

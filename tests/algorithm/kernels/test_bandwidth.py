@@ -132,6 +132,7 @@ def test_scale_shift_and_seed(rule, distribution):
     np.testing.assert_array_equal(select(values, rule), bandwidth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n", [200, 900])
 def test_order_and_seed_do_not_matter(rule, n):
@@ -141,6 +142,7 @@ def test_order_and_seed_do_not_matter(rule, n):
         np.testing.assert_allclose(select(rng.permutation(values), rule, seed=seed), select(values, rule), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_order_and_seed_hardly_matter_where_a_part_is_judged():
     rng = np.random.default_rng(4)
     values = np.sort(draw("bimodal", 10_000, rng))
@@ -186,6 +188,7 @@ def test_rounding_does_not_hide_the_density_beneath():
     np.testing.assert_allclose(select(np.round(values, 2)), select(values), rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [100, 400, 900, 20_000])
 @pytest.mark.parametrize("limit", [0.5, 0.8])
 def test_clipped_actions_and_doubled_samples_keep_a_usable_bandwidth(n, limit):

@@ -181,6 +181,7 @@ def test_only_policy_and_env_are_required_and_arguments_become_attributes():
     assert missing == []
 
 
+@pytest.mark.slow
 @both
 def test_without_environment_spaces_are_those_given_to_the_data(transitions: str):
     observation_space = spaces.Box(-7.0, 7.0, (2,), dtype=np.float32)
@@ -192,6 +193,7 @@ def test_without_environment_spaces_are_those_given_to_the_data(transitions: str
     assert model.num_timesteps == 2
 
 
+@pytest.mark.slow
 @both
 def test_without_environment_or_given_spaces_the_actions_seen_span_the_action_space(transitions: str):
     data = drift_data()
@@ -204,6 +206,7 @@ def test_without_environment_or_given_spaces_the_actions_seen_span_the_action_sp
     assert model.num_timesteps == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "transitions"),
     [(DriftEnv, "samples"), (lambda: Monitor(DriftEnv()), "samples"), (make_vec_env, "samples"), (make_vec_env, "model")],
@@ -218,6 +221,7 @@ def test_an_environment_gives_the_spaces(env: Callable[[], Any], transitions: st
     assert model.n_envs == model.get_env().num_envs
 
 
+@pytest.mark.slow
 @both
 def test_an_environment_is_made_from_its_id(transitions: str):
     rng = np.random.default_rng(0)
@@ -315,6 +319,7 @@ def test_candidates_compete_without_moving_the_environment(algorithm: type[NOPG]
     assert sum(candidate.n_updates for candidate in model.candidates) == model._n_updates >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_envs", [None, 5])
 @both
 def test_resets_give_the_start_states_where_nothing_else_does(n_envs: int | None, transitions: str):
@@ -440,6 +445,7 @@ def test_a_function_stops_training_by_returning_false(transitions: str):
     assert model._n_updates == 3
 
 
+@pytest.mark.slow
 @environments
 def test_callbacks_find_what_they_look_for_in_locals(transitions: str, env: Callable[[], Any] | None):
     model = make(env=env and env(), transitions=transitions)
@@ -652,6 +658,7 @@ def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pyt
     assert model.judgement.text() in caplog.text
 
 
+@pytest.mark.slow
 @both
 def test_a_deterministic_policy_logs_no_standard_deviation(transitions: str, tmp_path: pathlib.Path):
     rows = learn_with_log(make(NOPGD, transitions=transitions), tmp_path, 2, log_interval=1)
@@ -719,6 +726,7 @@ all_policies_and_two_on_a_model = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @all_policies_and_two_on_a_model
 def test_a_loaded_model_predicts_the_same_without_the_data(
     transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
@@ -828,6 +836,7 @@ def test_data_and_environment_can_be_given_to_load(transitions: str, tmp_path: p
     np.testing.assert_allclose(parameters_of(with_both), parameters_of(with_data), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("saved", "variant"), [(NOPGD, "D"), (NOPGS, "S")])
 @both
 def test_the_common_class_loads_either_variant(transitions: str, saved: type[NOPG], variant: str, tmp_path: pathlib.Path):
@@ -881,6 +890,7 @@ def test_an_environment_can_be_set_afterwards(transitions: str):
     assert model.learn(2, reset_num_timesteps=False).num_timesteps == 4
 
 
+@pytest.mark.slow
 @both
 def test_loading_does_not_bring_back_data_to_learn_from(transitions: str, tmp_path: pathlib.Path):
     make(transitions=transitions).learn(2).save(tmp_path / "model")
@@ -890,6 +900,7 @@ def test_loading_does_not_bring_back_data_to_learn_from(transitions: str, tmp_pa
     assert loaded.predict(STATES)[0].shape == (6, 2), "a refusal leaves the model usable"
 
 
+@pytest.mark.slow
 @both
 def test_models_go_through_file_objects(transitions: str):
     model, file = make(transitions=transitions).learn(2), io.BytesIO()
@@ -1025,6 +1036,7 @@ def test_actions_stay_in_their_space_and_only_draws_differ(algorithm: type[NOPG]
         assert np.array_equal(actions, again) == repeats
 
 
+@pytest.mark.slow
 @variants
 @both
 def test_evaluate_policy(transitions: str, algorithm: type[NOPG]):

@@ -282,6 +282,7 @@ def test_names_that_a_wrapper_makes_untrue_are_left_out(wrapper, kind, other, tm
     assert description[f"{other}_names"] == names[f"{other}_names"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [

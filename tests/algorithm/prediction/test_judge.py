@@ -191,6 +191,7 @@ def test_a_model_that_never_learned_has_learned_from_nothing(tmp_path):
     assert data_learned_from(tmp_path / "new.zip") is None
 
 
+@pytest.mark.slow
 def test_policies_from_anywhere_do_the_same(trained, tmp_path):
     data = recorded()
     trained.save(tmp_path / "mine.zip")
@@ -260,6 +261,7 @@ def test_a_policy_for_another_system_is_refused(tmp_path):
     assert caught.value.field == "policies"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "settings"),
     [

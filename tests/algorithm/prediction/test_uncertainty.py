@@ -114,6 +114,7 @@ def test_start_states_are_drawn_with_their_episodes():
     assert given.resamples.std() < 1e-9
 
 
+@pytest.mark.slow
 def test_starts_of_other_episodes_are_drawn_independently():
     n = 40
     states, rewards = 100.0 * np.arange(n)[:, None], np.random.default_rng(0).normal(size=n)
@@ -176,6 +177,7 @@ def test_training_s_coarse_model_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     assert not any(coarse_model is model.prepared_problem().coarse_model for coarse_model in built)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_interval_and_training_does_not_notice():
     problem = random_problem(n=60)
     asked, left_alone = model_of(problem), model_of(problem)

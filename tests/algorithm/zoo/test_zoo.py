@@ -100,6 +100,7 @@ def test_runs_repeat_and_differ_by_seed(workplace):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["nopg_d", "nopg_s", "ddpg"])
 def test_continue_on_the_same_data(workplace, algo, capfd):
     if algo == "ddpg":

@@ -163,6 +163,7 @@ def test_one_step_problem_has_the_closed_form(self_normalized):
     assert 1_000 < estimated.effective_episodes[0] < n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off_policy", [False, True])
 def test_unbiased_for_the_regulator(off_policy):
     """The mean over many data sets against the regulator's closed form, in units of its own standard error."""
