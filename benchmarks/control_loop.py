@@ -30,15 +30,15 @@ import torch as th
 
 import nopg_envs
 from machine import conditions
-from nopg_robot.display import NullDisplay
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.observation import Observer
+from nopg_robot.control.observation import Observer
+from nopg_robot.control.policy import OnnxPolicy
+from nopg_robot.control.safety import Checks
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import open_rig
-from nopg_robot.policy import OnnxPolicy
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks
-from nopg_robot.session import Session, run_episode
-from nopg_robot.stop import StopRequest
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.run.session import Session, run_episode
+from nopg_robot.run.stop import StopRequest
 from sb3_nopg import NOPG, TransitionDataset
 
 HZ = 500.0
@@ -72,11 +72,11 @@ def call_times(call: Callable[[np.ndarray], Any], observations: np.ndarray) -> d
 @contextlib.contextmanager
 def virtual_rig(*arguments: str) -> Iterator[str]:
     """
-    :param arguments: of ``python -m nopg_robot.virtual_rig``
+    :param arguments: of ``python -m nopg_robot.virtual``
     :return: where it listens
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "nopg_robot.virtual_rig", *arguments], stdout=subprocess.PIPE, text=True, bufsize=1
+        [sys.executable, "-m", "nopg_robot.virtual", *arguments], stdout=subprocess.PIPE, text=True, bufsize=1
     )
     try:
         assert process.stdout is not None

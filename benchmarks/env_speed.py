@@ -35,7 +35,7 @@ RESULT = Path(__file__).parent / "results" / "env_speed.json"
 
 def single_rate(env: gym.Env, actions: list[Any]) -> float:
     """
-    :param env: environment, which begins anew whenever an episode ends
+    :param env: environment, which starts over whenever an episode ends
     :param actions: to take one after the other
     :return: steps a second, resets included
     """
@@ -50,7 +50,7 @@ def single_rate(env: gym.Env, actions: list[Any]) -> float:
 
 def batch_seconds(env: CartPoleVectorEnv, n_steps: int) -> float:
     """
-    :param env: carts, which begin anew by themselves
+    :param env: carts, which start over by themselves
     :param n_steps: control steps of each
     :return: seconds
     """

@@ -92,11 +92,12 @@ def _baseline(task: Task, method: str, seed: int) -> Policy:
 def _trained(task: Task, seed: int, settings: dict[str, Any], how: dict[str, Any], trial: dict[str, Any]) -> Policy:
     """Train, and note in the trial what the model says about itself."""
     from sb3_nopg import NOPG, TransitionDataset
+    from sb3_nopg.bellman.settings import grouped
 
     data = TransitionDataset(**task.collect(seed))
     arguments = {"gamma": task.gamma, "initial_states": task.initial_states, "seed": seed, "device": how["device"], **settings}
     began = time.perf_counter()
-    model = NOPG("MlpPolicy", task.make_env(), dataset=data, **arguments)
+    model = NOPG("MlpPolicy", task.make_env(), dataset=data, **grouped(arguments))
     model.learn(*([] if how["updates"] is None else [how["updates"]]), log_interval=None)
     trial["seconds"] = round(time.perf_counter() - began, 1)
     trial["candidates"] = [str(candidate) for candidate in getattr(model, "candidates", ())]

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from sb3_nopg import NOPG
+from sb3_nopg import NOPGD, NOPGS
+from sb3_nopg.bellman.settings import grouped
 from sb3_nopg.experiments.lqr_cells import SETTING, case_data
 from sb3_nopg.experiments.lqr_methods import GAMMA, gradient_or_none, nopg_gradient
 from sb3_nopg.experiments.lqr_problem import SETTINGS, true_gradient
@@ -35,17 +36,16 @@ def gradient_cosines(case: str, n_trajectories: int, seed: int, settings: dict[s
         policy: dict[str, Any] = {"diagonal": True, "initial_gain": np.diag(behavior).tolist()}
         if variant == "S":
             policy["std"] = setting.input_std
-        model = NOPG(
+        model = (NOPGS if variant == "S" else NOPGD)(
             "LinearPolicy",
             None,
             dataset=data,
-            variant=variant,
             initial_states=[[1.0, 1.0]],
             gamma=GAMMA,
             policy_kwargs=policy,
             seed=seed,
             device=device,
-            **settings,
+            **grouped(settings),
         )
         gradient = nopg_gradient(model)
         for places in ([behavior], ring):

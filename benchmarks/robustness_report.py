@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from robustness_tasks import Row
+from sb3_nopg.common.files import replacing
 
 Trial = dict[str, Any]
 
@@ -19,10 +20,8 @@ def write_results(path: Path, results: dict[str, Any]) -> None:
     :param path: of the JSON file, which is whole at any time
     :param results: with ``conditions``, ``settings`` and ``trials``
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def write_report(path: Path, results: dict[str, Any], rows: Mapping[str, Row]) -> None:

@@ -69,7 +69,7 @@ class Bar:
     def met(self, outcomes: list[float], starts: list[float], n_full: int) -> bool:
         """
         :param outcomes: one a seed, −∞ for one that failed with an error
-        :param starts: all numbers of all seeds, likewise
+        :param starts: all numbers of all seeds, −∞ for those that failed
         :param n_full: seeds that do everything
         """
         return (

@@ -28,7 +28,8 @@ import torch as th
 
 from machine import conditions
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman.on_samples import return_derivative, solve_bellman
+from sb3_nopg.bellman.gradient import derivative_on_samples
+from sb3_nopg.bellman.on_samples import solve_bellman
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.bellman.problem_size import size_of
 from sb3_nopg.kernels.neighbors import find_neighbors
@@ -76,20 +77,22 @@ def staged_update(model: NOPG, problem: BellmanProblem, stages: dict[str, float]
         clock.append(time.perf_counter())
 
     stop()
-    actions = model._policy_actions(problem)
+    actions = model.evaluation.policy_actions()
     stop()
     with th.no_grad():
         weights = problem.support.kernel_weights(problem.queries, actions)
         stop()
-        solution = solve_bellman(problem, weights, model._warm_start, model.solver_tolerance)
+        solution = solve_bellman(
+            problem, weights, model._training.warm_start, model.estimator.settings.samples.solver_tolerance
+        )
         stop()
-        derivative = return_derivative(problem, solution)
+        derivative = derivative_on_samples(problem, solution)
     stop()
     model.policy.optimizer.zero_grad()
     actions.backward(-derivative)
     model.policy.optimizer.step()
     stop()
-    model._warm_start.remember(solution)
+    model._training.warm_start.remember(solution)
     problem.coarse_model.grow_older()
     for stage, seconds in zip(STAGES, np.diff(clock), strict=True):
         stages[stage] += float(seconds)
@@ -122,8 +125,8 @@ def measure(n: int, device: str, bandwidth: float, **arguments: Any) -> dict[str
     """One line of the result, in the process that calls this."""
     memory_before = _memory_before(device)
     model = our_model(n, device, **arguments)
-    preparation = seconds_of(model.prepared_problem, device)
-    problem = model.prepared_problem()
+    preparation = seconds_of(lambda: model.estimator.problem, device)
+    problem = model.estimator.problem
     support = problem.support
 
     def find() -> None:
@@ -145,9 +148,9 @@ def measure(n: int, device: str, bandwidth: float, **arguments: Any) -> dict[str
     row = {
         "n": n,
         "device": device,
-        "weights": model.weights,
-        "pessimism": model.pessimism,
-        "precision": model.precision,
+        "weights": model.estimator.settings.samples.weights,
+        "pessimism": model.estimator.settings.samples.pessimism,
+        "precision": model.estimator.settings.samples.precision,
         "n_neighbors": problem.queries.neighbors.n_neighbors,
         "truncation_error": problem.queries.neighbors.truncation_error,
         "neighbor_seconds": seconds_of(find, device),
@@ -252,12 +255,12 @@ def accuracy(device: str, sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
 
 def _answers(model: NOPG) -> dict[str, th.Tensor]:
     """For the policy that training starts from."""
-    problem = model.prepared_problem()
-    actions = model._policy_actions(problem)
+    problem = model.estimator.problem
+    actions = model.evaluation.policy_actions()
     with th.no_grad():
         weights = problem.support.kernel_weights(problem.queries, actions)
         solution = solve_bellman(problem, weights, None, 1e-10)
-        derivative = return_derivative(problem, solution)
+        derivative = derivative_on_samples(problem, solution)
     actions.backward(derivative)
     gradient = th.cat([parameter.grad.reshape(-1) for parameter in model.policy.parameters() if parameter.grad is not None])
     return {"return": th.tensor([solution.estimated_return]), "values": solution.q_values, "gradient": gradient}
@@ -283,7 +286,7 @@ def rank(n: int) -> Iterator[dict[str, Any]]:
     """What each process of :func:`ranks` does."""
     with process_group(timeout_s=300):
         model = our_model(n, "cpu", distributed=True)
-        preparation = seconds_of(model.prepared_problem, "cpu")
+        preparation = seconds_of(lambda: model.estimator.problem, "cpu")
         model._setup_learn(1)
         model.train(5)
         seconds = seconds_of(lambda: model.train(10), "cpu") / 10

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg import NOPG, NOPGD, TransitionDataset
+from sb3_nopg.bellman.settings import grouped
 from sb3_nopg.kernels.neighbors import find_neighbors
 
 GAMMA, SEED, N_NEIGHBORS = 0.99, 0, 64
@@ -45,7 +46,7 @@ def our_model(n: int, device: str, bandwidth: np.ndarray | None = None, **argume
         "pessimism": 0.0,
         **arguments,
     }
-    return NOPG(
+    return NOPGD(
         "MlpPolicy",
         None,
         gamma=GAMMA,
@@ -53,9 +54,6 @@ def our_model(n: int, device: str, bandwidth: np.ndarray | None = None, **argume
         device=device,
         dataset=TransitionDataset(**data),
         initial_states=[[0.0, -1.0, 0.0, 0.0, 0.0]],
-        variant="D",
-        state_bandwidth=bandwidth,
-        next_state_bandwidth=bandwidth,
-        action_bandwidth=0.5,
-        **settings,
+        transitions="samples",
+        **grouped({"state_bandwidth": bandwidth, "next_state_bandwidth": bandwidth, "action_bandwidth": 0.5, **settings}),
     )

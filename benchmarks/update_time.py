@@ -24,7 +24,8 @@ import torch as th
 import nopg_envs
 from dense_autograd import DenseNOPG
 from machine import conditions
-from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
+from sb3_nopg.bellman.settings import grouped
 
 RESULT = Path(__file__).parent / "results" / "update_time.json"
 GAMMA, SEED, N_ACTION_SAMPLES = 0.97, 0, 15
@@ -58,7 +59,7 @@ def random_pendulum(n: int) -> dict[str, np.ndarray]:
 
 def our_model(data: dict[str, np.ndarray], variant: str, **arguments: Any) -> NOPG:
     env = gym.make("nopg/Pendulum-v0")
-    return NOPG(
+    return (NOPGS if variant == "S" else NOPGD)(
         "MlpPolicy",
         env,
         gamma=GAMMA,
@@ -66,9 +67,8 @@ def our_model(data: dict[str, np.ndarray], variant: str, **arguments: Any) -> NO
         device="cpu",
         dataset=TransitionDataset(**data),
         initial_states=INITIAL_STATES,
-        variant=variant,
-        n_action_samples=N_ACTION_SAMPLES,
-        **arguments,
+        transitions="samples",
+        **grouped({"n_action_samples": N_ACTION_SAMPLES, **arguments}),
     )
 
 
@@ -130,7 +130,7 @@ def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
         "data": kind,
         "variant": variant,
         "n": n,
-        "n_neighbors": model.prepared_problem().queries.neighbors.n_neighbors,
+        "n_neighbors": model.estimator.problem.queries.neighbors.n_neighbors,
         "seconds": seconds,
         "dense_seconds": dense_seconds,
         "ratio": dense_seconds / seconds,
@@ -182,7 +182,7 @@ def growth(sizes: tuple[int, ...]) -> tuple[list[dict[str, Any]], float]:
         bandwidth = data["observations"].std(axis=0) * 6.5 / np.sqrt(n)
         model = our_model(data, "D", n_neighbors=GROWTH_NEIGHBORS, state_bandwidth=bandwidth, action_bandwidth=1.0)
         start = time.perf_counter()
-        problem = model.prepared_problem()
+        problem = model.estimator.problem
         preparation = time.perf_counter() - start
         model.learn(5, log_interval=None)
         seconds, stages = time_updates(model, 20)

@@ -50,7 +50,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "analog_channel": "output to the amplifier",
         "enable_channel": "digital line that enables the amplifier; `null` if there is none",
         "watchdog_s": "the card goes to 0 V by itself after this time without a command, s",
-        "module": "where the vendor's classes come from; `nopg_robot.hil_stub` is a stand-in",
+        "module": "where the vendor's classes come from; `nopg_robot.virtual.hil_stub` is a stand-in",
     },
     "SerialConnection": {
         "plant": _KIND,

@@ -13,8 +13,9 @@ from pydantic.fields import FieldInfo
 
 import nopg_envs
 from nopg_envs.cartpole import PARAMETER_SETS, CartPoleParameters
-from nopg_robot import collect, deploy, rig_file
-from nopg_robot.rig_sections import Connection, HilConnection, QuarcConnection, SerialConnection, SimulatedConnection
+from nopg_robot.commands import collect, deploy
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import Connection, HilConnection, QuarcConnection, SerialConnection, SimulatedConnection
 from sb3_nopg.commands import demo, main
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", flags=re.MULTILINE)
@@ -64,8 +65,8 @@ def plain(text: str) -> str:
 
 def rig_sections() -> Iterator[tuple[str, type[BaseModel]]]:
     """Path of each section of a rig file, and its model."""
-    yield "", rig_file.RigFile
-    for name, field in rig_file.RigFile.model_fields.items():
+    yield "", RigFile
+    for name, field in RigFile.model_fields.items():
         if name == "connection":
             for connection in CONNECTIONS:
                 yield f"connection ({_plant_of(connection)})", connection

@@ -1,5 +1,6 @@
 """Nonparametric off-policy policy gradient for Stable-Baselines3: from a small, fixed data set to a controller."""
 
+from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.data.buffer import FixedReplayBuffer
 from sb3_nopg.data.dataset import TransitionDataset
@@ -14,7 +15,7 @@ from sb3_nopg.prediction.bias_bounds import bias_bound_regression, bias_bound_va
 from sb3_nopg.prediction.following import follow
 from sb3_nopg.prediction.judge import Judgement, judge
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AS_IN_THE_PAPER",
@@ -27,6 +28,7 @@ __all__ = [
     "InputError",
     "Judgement",
     "NOPGPolicy",
+    "SampleSettings",
     "SolverError",
     "TransitionDataset",
     "add_mirror_images",

@@ -4,35 +4,36 @@ import inspect
 import io
 import os
 import pathlib
+import sys
 import time
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 from stable_baselines3.common.base_class import maybe_make_env
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule, TensorDict
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
-from sb3_nopg.bellman.on_samples import WarmStart, return_derivative, solve_bellman
-from sb3_nopg.bellman.problem import BellmanProblem
-from sb3_nopg.bellman.query_batches import draw_queries
+from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.common.arrays import regular_array
-from sb3_nopg.common.checks import check_not_normalized, check_settings, check_spaces, restored_model_settings
-from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.common.checks import check_not_normalized, check_spaces
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.processes import Processes
-from sb3_nopg.common.threads import threads_for
 from sb3_nopg.data.buffer import (
-    dataset_from_replay_buffer,
+    FixedReplayBuffer,
+    check_fits_spaces,
     read_replay_buffer,
     spaces_of,
 )
-from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.fingerprint import settings_of
+from sb3_nopg.data.dataset import TransitionDataset, check_dataset
+from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint, settings_of
+from sb3_nopg.data.held_out import split_off
+from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
 from sb3_nopg.kernels.bandwidth import Bandwidths
-from sb3_nopg.kernels.neighbors import NeighborCount
 from sb3_nopg.policies.export import export
 from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
@@ -41,47 +42,44 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
-from sb3_nopg.prediction.estimator import ModelEstimator
+from sb3_nopg.prediction.estimator import Estimator, EstimatorSettings
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
-from sb3_nopg.prediction.queries import PolicyQueries
-from sb3_nopg.training.attached_data import BandwidthChoice, check_dataset
-from sb3_nopg.training.course import Candidate, Course
-from sb3_nopg.training.distributed import join_processes
-from sb3_nopg.training.keeping import BestSoFar
-from sb3_nopg.training.log import record_update
-from sb3_nopg.training.loop import TrainingLoop
+from sb3_nopg.prediction.rollouts import Rollouts
+from sb3_nopg.prediction.starts import Starts
+from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
+from sb3_nopg.report.summary import ReportSummary
+from sb3_nopg.training import checkpoint
+from sb3_nopg.training.candidates import Candidate
+from sb3_nopg.training.distributed import AgreedCallback, check_same_everywhere, join_processes
+from sb3_nopg.training.log import (
+    announce_tempting_ends,
+    announce_too_many_neighbors,
+    record_support,
+)
+from sb3_nopg.training.loop import FixedDataAlgorithm
+from sb3_nopg.training.model_file import check_version
+from sb3_nopg.training.offline_env import OfflineVecEnv, offline_vec_env
+from sb3_nopg.training.settings import check_no_old_names, check_settings, restored_model_settings
+from sb3_nopg.training.training import Training
+
+SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 
 _SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.Tanh}
+# Share of its size that an observation must vary by for the policy to see it at full size: with a model, and without.
+_LEAST_SPREAD = {"model": 0.01, "samples": 1e-8}
 # What belongs to the data, or can be prepared again from it.
-_UNSAVED = (
-    "dataset",
-    "held_out_data",
-    "_training_data",
-    "_problem",
-    "_held_out_problem",
-    "_start_states",
-    "_noise",
-    "_warm_start",
-    "_best",
-    "_best_before",
-    "_estimator",
-    "_course",
-    "_course_before",
-    "_held_out_evaluation",
-    "distributed",
-    "processes",
-)
+_UNSAVED = ("dataset", "_training", "distributed", "processes")
 
 
-class NOPG(PolicyQueries, TrainingLoop):
+class NOPG(FixedDataAlgorithm):
     """
-    Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020).
+    Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020), with a deterministic
+    policy; :class:`NOPGS` has a stochastic one.
 
     Kernel regression on the data gives the policy's value in closed form, and with it the full policy gradient. By default the
-    regression is of the system itself, and several candidates compete, compared on episodes that they were not trained on. The
-    settings of bandwidths, weights and neighbours belong to the paper's estimator, ``transitions="samples"``. Nothing is ever
-    tried out: ``learn`` neither steps nor resets an environment, except to draw start states where neither
+    regression is of the system itself, and several candidates compete, compared on episodes that they were not trained on.
+    Nothing is ever tried out: ``learn`` neither steps nor resets an environment, except to draw start states where neither
     ``initial_states`` nor the data tell them.
 
     :param policy: ``"MlpPolicy"``, ``"LinearPolicy"`` or a subclass of :class:`NOPGPolicy`
@@ -103,33 +101,8 @@ class NOPG(PolicyQueries, TrainingLoop):
         infinity for as long as anything counts, ``"auto"`` for 3 / (1 − γ) steps, 120 at most, and nothing after them
     :param model_kwargs: of the model: ``angles``, ``limits``, ``reward``, ``bandwidth``, ``n_earlier_steps``, ``n_nodes``,
         see :meth:`sb3_nopg.DynamicsModel.fit`
-    :param variant: ``"D"`` for a deterministic, ``"S"`` for a stochastic policy
-    :param state_bandwidth: of the state kernel, in the data's units: a number, one for each dimension, or the name of a rule
-    :param action_bandwidth: of the action kernel, likewise
-    :param next_state_bandwidth: of the next-state kernel, likewise; used with several ``n_next_state_samples``
-    :param state_bandwidth_factor: multiplies the bandwidth; a number or one for each dimension
-    :param action_bandwidth_factor: likewise
-    :param next_state_bandwidth_factor: likewise
-    :param n_action_samples: draws of the action at each state for the integral over a stochastic policy
-    :param n_next_state_samples: draws of the next state for the integral over its kernel; with one, the kernel's mean
-    :param resample_interval: updates after which all draws are made anew; None to keep them, which makes the objective a
-        fixed function
-    :param query_batch_size: estimate each gradient from so many states, drawn anew at every update, instead of all: the values
-        are still computed in full, the policy network's backward pass and the derivative are not; None for all
-    :param weights: ``"local_constant"``, the paper's kernel weights, or ``"local_linear"``: corrected to first order, so that
-        the samples' mean lies where the state and the action are (:mod:`sb3_nopg.kernels.local_linear`)
-    :param n_neighbors: samples considered at each state: a count, ``"auto"`` for as many as ``truncation_tolerance`` asks for,
-        None for all (exact, and quadratic in memory)
-    :param truncation_tolerance: share of any state's kernel mass that ``"auto"`` may leave out. It concerns the state kernel;
-        what may be missing under the policy's actions is logged as ``train/truncation_error``
-    :param keep_largest: the paper's sparsification: keep so many entries of each row of the transition matrix
-    :param kl_bound: the paper's other one: keep as few entries as stay within this divergence; for a stochastic policy, of
-        the row averaged over its actions
-    :param pessimism: weight, in samples, of an imaginary sample of the worst value at every state and action: where fewer
-        real ones stand behind an estimate (see :meth:`support`), it counts for more; 0 for none. It is a risk at every step,
-        so that (1 − gamma) times the usual support is a lot already
-    :param solver_tolerance: relative residual of the linear systems
-    :param precision: ``"float64"`` or ``"float32"`` for everything but the policy network
+    :param estimator_kwargs: of the paper's estimator: bandwidths, weights, neighbours, pessimism and the like, see
+        :class:`sb3_nopg.SampleSettings`
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
     :param final_std_scale: shrink the stochastic policy's σ linearly to this share over training; None to leave it
     :param held_out: share of the data (of its episodes, where it has some) to keep from training, or other data: what the
@@ -142,11 +115,11 @@ class NOPG(PolicyQueries, TrainingLoop):
     policy: NOPGPolicy
     observation_space: spaces.Box
     action_space: spaces.Box
-    # The first is the default.
-    variants: ClassVar[tuple[str, ...]] = ("D", "S")
-    policies_by_variant: ClassVar[dict[str, dict[str, type[BasePolicy]]]] = {
-        "D": {"MlpPolicy": DeterministicMlpPolicy, "LinearPolicy": DeterministicLinearPolicy},
-        "S": {"MlpPolicy": GaussianMlpPolicy, "LinearPolicy": GaussianLinearPolicy},
+    # Of the policies that the class takes; None for either.
+    is_stochastic: ClassVar[bool | None] = None
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": DeterministicMlpPolicy,
+        "LinearPolicy": DeterministicLinearPolicy,
     }
 
     def __init__(
@@ -166,62 +139,23 @@ class NOPG(PolicyQueries, TrainingLoop):
         transitions: str = "model",
         horizon: str | float = "auto",
         model_kwargs: dict[str, Any] | None = None,
-        variant: str | None = None,
-        state_bandwidth: BandwidthChoice = "effective_neighbors",
-        action_bandwidth: BandwidthChoice = "effective_neighbors",
-        next_state_bandwidth: BandwidthChoice = "effective_neighbors",
-        state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
-        action_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
-        next_state_bandwidth_factor: float | list[float] | np.ndarray = 1.0,
-        n_action_samples: int = 15,
-        n_next_state_samples: int = 1,
-        resample_interval: int | None = None,
-        query_batch_size: int | None = None,
-        weights: str = "local_linear",
-        n_neighbors: NeighborCount = "auto",
-        truncation_tolerance: float = 1e-3,
-        keep_largest: int | None = None,
-        kl_bound: float | None = None,
-        pessimism: float = 0.0,
-        solver_tolerance: float = 1e-6,
-        precision: str = "float64",
+        estimator_kwargs: dict[str, Any] | None = None,
         normalize_observations: bool = True,
         final_std_scale: float | None = None,
         held_out: float | TransitionDataset | None = None,
         keep: str = "last",
         patience: int | None = None,
         distributed: bool = False,
+        **old_names: Any,
     ):
-        self.variant = self.variants[0] if variant is None else variant
+        check_no_old_names(old_names)
         self.transitions, self.horizon, self.model_kwargs = transitions, horizon, model_kwargs
-        self.dataset = dataset
+        self.estimator_kwargs, self.dataset = estimator_kwargs, dataset
         self.initial_states = None if initial_states is None else regular_array("initial_states", initial_states).copy()
-        self.state_bandwidth = state_bandwidth
-        self.action_bandwidth = action_bandwidth
-        self.next_state_bandwidth = next_state_bandwidth
-        self.state_bandwidth_factor = state_bandwidth_factor
-        self.action_bandwidth_factor = action_bandwidth_factor
-        self.next_state_bandwidth_factor = next_state_bandwidth_factor
-        self.n_action_samples = n_action_samples
-        self.n_next_state_samples = n_next_state_samples
-        self.resample_interval = resample_interval
-        self.query_batch_size = query_batch_size
-        self.weights = weights
-        self.n_neighbors = n_neighbors
-        self.truncation_tolerance = truncation_tolerance
-        self.keep_largest = keep_largest
-        self.kl_bound = kl_bound
-        self.pessimism = pessimism
-        self.solver_tolerance = solver_tolerance
-        self.precision = precision
-        self.normalize_observations = normalize_observations
-        self.final_std_scale = final_std_scale
-        self.held_out = held_out
-        self.keep = keep
-        self.patience = patience
-        self.distributed = distributed
+        self.normalize_observations, self.final_std_scale = normalize_observations, final_std_scale
+        self.held_out, self.keep, self.patience, self.distributed = held_out, keep, patience, distributed
         self.learning_rate, self.gamma = learning_rate, gamma
-        check_settings(self)
+        self._check_settings()
         if keep == "best_heldout" and held_out is None:
             raise InputError("keep", '"best_heldout" without data held out', "Give held_out=0.2, or data to check on")
         if not isinstance(policy, str) and not (isinstance(policy, type) and issubclass(policy, NOPGPolicy)):
@@ -252,33 +186,24 @@ class NOPG(PolicyQueries, TrainingLoop):
         self.judgement: Judgement | None = None
         #: fingerprint of the data that the policy was trained on
         self.learned_from: str | None = None
-        self._estimator: ModelEstimator | None = None
-        self._course: Course | None = None
-        self._course_before: dict[str, Any] | None = None
-        self._held_out_evaluation: PolicyEvaluation | None = None
-        self.bandwidths: Bandwidths | None = None
-        self.held_out_data: TransitionDataset | None = None
-        self._training_data: TransitionDataset | None = None
-        self._best: BestSoFar | None = None
-        self._best_before: BestSoFar | None = None
-        self._problem: BellmanProblem | None = None
-        self._held_out_problem: BellmanProblem | None = None
-        self._start_states: np.ndarray | None = None
-        self._noise: th.Tensor | None = None
-        self._warm_start = WarmStart()
+        self._training: Training | None = None
         if _init_setup_model:
             self._setup_model()
 
+    def _check_settings(self) -> None:
+        check_settings(self)
+        SampleSettings.of(self.estimator_kwargs)
+
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
-        policies = self.policies_by_variant[self.variant]
-        if policy_name not in policies:
-            raise InputError("policy", f"{policy_name!r} is unknown", f"Use one of {', '.join(policies)}, or a policy class")
-        return policies[policy_name]
+        known = self.policy_aliases
+        if policy_name not in known:
+            raise InputError("policy", f"{policy_name!r} is unknown", f"Use one of {', '.join(known)}, or a policy class")
+        return known[policy_name]
 
     def _setup_model(self) -> None:
         # Again, because load() sets what was saved, and what its caller wants otherwise, after the constructor.
         self.model_kwargs, self.candidates = restored_model_settings(self.model_kwargs), tuple(self.candidates)
-        check_settings(self)
+        self._check_settings()
         self._join_processes()
         self._setup_spaces()
         self._setup_lr_schedule()
@@ -287,12 +212,12 @@ class NOPG(PolicyQueries, TrainingLoop):
         if not hasattr(self, "_noise_seed"):
             self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
             self._noise_epoch = 0
+        self.policy_kwargs = {**self._default_network(), **self.policy_kwargs}
         self.policy = self.new_policy()
-        if self.policy.is_stochastic != (self.variant == "S"):
+        if self.is_stochastic is not None and self.policy.is_stochastic != self.is_stochastic:
             kind = "stochastic" if self.policy.is_stochastic else "deterministic"
-            raise InputError(
-                "policy", f"{self.policy_class.__name__} is {kind}", f"It does not go with variant {self.variant!r}"
-            )
+            other = "NOPGS" if self.policy.is_stochastic else "NOPGD"
+            raise InputError("policy", f"{self.policy_class.__name__} is {kind}", f"It goes with {other}")
         if self.transitions == "model":
             self.policy.begin_calmly()
         self.policy = self.policy.to(self.device)
@@ -301,8 +226,7 @@ class NOPG(PolicyQueries, TrainingLoop):
 
     def new_policy(self) -> NOPGPolicy:
         """A policy like the model's own, with parameters of its own, on the processor."""
-        arguments = {**self._default_network(), **self.policy_kwargs}
-        policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **arguments)
+        policy = self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
         assert isinstance(policy, NOPGPolicy)
         return policy
 
@@ -337,18 +261,118 @@ class NOPG(PolicyQueries, TrainingLoop):
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         check_not_normalized(env)
         super().set_env(env, force_reset)
-        # Start states may have come from the environment before.
-        self._problem, self._held_out_problem, self._start_states = None, None, None
-        self._estimator, self._course, self._held_out_evaluation = None, None, None
-        self._course_before, self._best_before = None, None
+        if self.dataset is not None:
+            # Start states may have come from the environment before.
+            self._attach(self.dataset)
 
     def set_parameters(
         self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
     ) -> None:
         super().set_parameters(load_path_or_dict, exact_match, device)
         # Parameters of a model that never learned know no normalisation yet; for any other, it is settled.
+        self._fit_normalization()
+
+    def _fit_normalization(self) -> None:
         if self.dataset is not None and self.normalize_observations:
-            self.policy.fit_normalization(self.dataset.observations, self._least_spread)
+            self.policy.fit_normalization(self.dataset.observations, _LEAST_SPREAD[self.transitions])
+
+    def set_dataset(self, dataset: TransitionDataset) -> None:
+        """
+        Attach data to learn from, in place of any attached before. The policy keeps its parameters and its normalisation.
+
+        :param dataset: must fit the model's spaces; if it does not, the model stays as it was
+        """
+        check_dataset(dataset)
+        check_fits_spaces(dataset, self.observation_space, self.action_space)
+        replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
+        self._attach(dataset)
+        self.dataset, self.replay_buffer = dataset, replay_buffer
+        self._fit_normalization()
+        if self.env is None:
+            self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
+
+    def _attach(self, dataset: TransitionDataset) -> None:
+        """Make what follows from data and settings; training begins again from where the policy is."""
+        env = None if isinstance(self.env, OfflineVecEnv) else self.env
+        starts = Starts(self.initial_states, dataset, env, self.seed, self.processes)
+        starts.check()
+        training_data, held_out_data = split_off(dataset, self.held_out)
+        estimator = Estimator(training_data, self._estimator_settings(), starts, self._noise_epoch)
+        if self.transitions == "model":
+            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when needed.
+            check_model_settings(training_data, self.model_kwargs or {})
+            announce_tempting_ends(training_data, self.gamma, (self.model_kwargs or {}).get("reward"))
+        # Bandwidths that cannot be are told here too.
+        _ = estimator.bandwidths
+        announce_too_many_neighbors(estimator.settings.samples.n_neighbors, len(training_data))
+        self._training = self._new_training(estimator, None if held_out_data is None else estimator.on(held_out_data))
+
+    def _new_training(self, estimator: Estimator, held_out: Estimator | None) -> Training:
+        keeps_best = self.keep == "best_heldout"
+        return Training(self.policy, estimator, held_out, self.horizon, keeps_best, self.patience, self.new_policy)
+
+    def _estimator_settings(self) -> EstimatorSettings:
+        return EstimatorSettings(
+            gamma=self.gamma,
+            transitions=self.transitions,
+            samples=SampleSettings.of(self.estimator_kwargs),
+            model_kwargs=self.model_kwargs or {},
+            action_space=self.action_space,
+            is_stochastic=self.policy.is_stochastic,
+            n_units=sum(len(parameter) for parameter in self.policy.parameters() if parameter.ndim == 2),
+            seed=self._noise_seed,
+            device=self.device,
+        )
+
+    @property
+    def _attached(self) -> Training:
+        if self._training is None:
+            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+        check_same_everywhere(self.processes, self.dataset, self._what_must_be_the_same)
+        return self._training
+
+    @property
+    def estimator(self) -> Estimator:
+        """All that follows from data and settings, and nothing of the policy."""
+        return self._attached.estimator
+
+    def _what_must_be_the_same(self) -> dict[str, Any]:
+        """In all processes that train the model together."""
+        assert self.dataset is not None
+        assert self.bandwidths is not None
+        return {
+            "dataset": dataset_fingerprint(self.dataset),
+            "policy": parameter_fingerprint(self.policy),
+            "bandwidths": array_fingerprint([self.bandwidths.state, self.bandwidths.action, self.bandwidths.next_state]),
+            "num_timesteps": self.num_timesteps,
+            **self.settings(),
+        }
+
+    @property
+    def training_data(self) -> TransitionDataset:
+        """The data that the policy is optimised on: all that is attached, less what is held out."""
+        return self.estimator.dataset
+
+    @property
+    def held_out_data(self) -> TransitionDataset | None:
+        """The data that the policy is checked on."""
+        held_out = None if self._training is None else self._training.held_out
+        return None if held_out is None else held_out.dataset
+
+    @property
+    def start_states(self) -> np.ndarray:
+        """Where the task starts, (n₀, d_s)."""
+        return self.estimator.start_states
+
+    @property
+    def bandwidths(self) -> Bandwidths | None:
+        """Of the paper's kernels; None without data."""
+        return None if self._training is None else self._training.estimator.bandwidths
+
+    @property
+    def dynamics(self) -> DynamicsModel:
+        """The model of the system that the data make; fitted at the first call."""
+        return self.estimator.dynamics
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         """
@@ -357,7 +381,52 @@ class NOPG(PolicyQueries, TrainingLoop):
         :param path: file that ``save_replay_buffer`` wrote
         :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
         """
-        self.set_dataset(dataset_from_replay_buffer(read_replay_buffer(path, self.verbose)))
+        self.set_dataset(TransitionDataset.from_replay_buffer(read_replay_buffer(path, self.verbose)))
+
+    def learn(
+        self: SelfNOPG,
+        total_timesteps: int = 500,
+        callback: MaybeCallback = None,
+        log_interval: int = 10,
+        tb_log_name: str = "NOPG",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfNOPG:
+        """
+        Improve the policy on the data.
+
+        :param total_timesteps: number of policy updates
+        :param callback: called after every update
+        :param log_interval: updates between two entries of the log
+        :param tb_log_name: name of the run for tensorboard
+        :param reset_num_timesteps: False to continue counting where training stopped
+        :param progress_bar: show one
+        :return: the model
+        """
+        if self.keep == "best_heldout" and self._attached.held_out is None:
+            # A model's file does not hold the data that it was checked on.
+            raise InputError(
+                "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
+            )
+        # All that can be prepared is, before a run begins in the log.
+        _ = self.estimator.model if self.transitions == "model" else self.estimator.problem
+        return super().learn(
+            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar and self.processes.is_main
+        )
+
+    def _fixed_data(self) -> TransitionDataset | None:
+        return self.estimator.starts.data
+
+    def _begin(self, total_timesteps: int) -> None:
+        self.learned_from = dataset_fingerprint(self.training_data)
+        n_left = total_timesteps - self.num_timesteps
+        self._remember(self._attached.begin(n_left, self._n_updates, self.num_timesteps, self.train, self.logger))
+
+    def _make_update(self, total_timesteps: int) -> None:
+        if self.final_std_scale is not None:
+            done_after = (self.num_timesteps + 1) / total_timesteps
+            self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
+        self.train()
 
     def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None:
         """
@@ -370,72 +439,148 @@ class NOPG(PolicyQueries, TrainingLoop):
         # From now on the parameters belong to the normalisation they were learned with, be it none.
         self.policy.normalization_fitted.fill_(True)
         self._update_learning_rate(self.policy.optimizer)
-        if self.transitions == "model":
-            self._follow_course(gradient_steps)
-            return
-        for _ in range(gradient_steps):
-            if self.resample_interval is not None and self._n_updates % self.resample_interval == 0 and self._n_updates > 0:
-                self._resample()
-            with threads_for(self.prepared_problem().n_entries):
-                self._update_policy()
+        for number in range(gradient_steps):
+            rate = self.lr_schedule(self._current_progress_remaining)
+            self._attached.update(gradient_steps - number, self._n_updates, rate, self.logger)
+            self._noise_epoch = self._attached.estimator.epoch
             self._n_updates += 1
 
-    def _follow_course(self, n_updates: int) -> None:
-        for number in range(n_updates):
-            if self._course is not None and self._course.is_over:
-                self._course = None
-            course, began = self.course(n_updates - number), time.perf_counter()
-            with threads_for(len(self.estimator.dynamics.nodes)):
-                told = course.update(self.lr_schedule(self._current_progress_remaining))
-            self._n_updates += 1
-            for name, value in told.items():
-                self.logger.record(name, value, exclude="tensorboard" if isinstance(value, str) else None)
-            self.logger.record("time/update_seconds", time.perf_counter() - began)
+    def _wants_to_stop(self, *, last: bool) -> bool:
+        return self._attached.wants_to_stop(self.num_timesteps, last, self.logger)
 
-    def _resample(self) -> None:
-        """Draw actions and next states anew; only moved next states need new neighbours."""
-        self._noise_epoch += 1
-        if self.n_next_state_samples > 1:
-            self._problem = None
-        elif self._problem is not None:
-            self._noise = self._training_noise_for(self._problem, self._noise_generator())
+    def _finish(self, *, logs: bool) -> None:
+        candidates = self._attached.finish(self.train, self.logger)
+        self._remember(candidates)
+        if logs and candidates:
+            self.dump_logs()
 
-    def _update_policy(self) -> None:
-        problem = self.prepared_problem()
-        clock = [time.perf_counter()]
-        batch = None
-        if self.query_batch_size is not None:
-            batch = draw_queries(problem, self.query_batch_size, (self._noise_seed, self._n_updates))
-        with th.set_grad_enabled(batch is None):
-            actions = self._policy_actions(problem)
-        clock.append(time.perf_counter())
+    def _remember(self, candidates: tuple[Candidate, ...]) -> None:
+        if candidates:
+            self.candidates, self.judgement = candidates, self._attached.judgement
+
+    def dump_logs(self) -> None:
+        """Write the log, with what is worth computing only now and then."""
+        states = th.from_numpy(np.array(self.start_states)).to(self.device)
         with th.no_grad():
-            weights = problem.support.kernel_weights(problem.queries, actions)
-            clock.append(time.perf_counter())
-            # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
-            solution = solve_bellman(problem, weights, self._warm_start, self.solver_tolerance)
-            clock.append(time.perf_counter())
-            derivative = return_derivative(problem, solution, None if batch is None else batch.chosen)
-        if batch is not None:
-            noise = None if self._noise is None else self._noise[batch.chosen]
-            actions = self.policy.sample_actions(problem.queries.states[batch.chosen], noise).to(derivative.dtype)
-            derivative *= batch.factor
-        clock.append(time.perf_counter())
-        # The chain rule's last factor, ∂a/∂θ, is the only backward pass. Minus, because optimisers descend.
-        self.policy.optimizer.zero_grad()
-        actions.backward(-derivative)
-        self.processes.sum_gradients(list(self.policy.parameters()))
-        self.policy.optimizer.step()
-        clock.append(time.perf_counter())
-        self._warm_start.remember(solution)
-        problem.coarse_model.grow_older()
-        record_update(self.logger, solution, self.policy.parameters(), clock)
+            if self.transitions == "samples":
+                problem = self.estimator.problem
+                record_support(self.logger, problem, self.evaluation.policy_actions())
+                states = problem.queries.states
+            std = self.policy.action_distribution(states)[1]
+        if std is not None:
+            self.logger.record("train/policy_std", float(std.mean()))
+        elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("time/updates_per_second", (self.num_timesteps - self._num_timesteps_at_start) / elapsed)
+        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.dump(step=self.num_timesteps)
 
-    def _policy_actions(self, problem: BellmanProblem) -> th.Tensor:
-        actions = self.policy.sample_actions(problem.queries.states, self._noise).to(problem.rewards.dtype)
-        if not bool(actions.isfinite().all()):
-            raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
-        return actions
+    def _init_callback(self, callback: MaybeCallback, progress_bar: bool = False) -> BaseCallback:
+        own = super()._init_callback(callback, progress_bar)
+        if not self.processes.several:
+            return own
+        agreed = AgreedCallback(own, self.processes)
+        agreed.init_callback(self)
+        return agreed
+
+    @property
+    def evaluation(self) -> PolicyEvaluation:
+        """Answers every question about the policy, at its current parameters."""
+        return self._attached.evaluation
+
+    def _evaluation_on(self, dataset: TransitionDataset | None) -> PolicyEvaluation:
+        return self.evaluation if dataset is None else self.evaluation.on(dataset)
+
+    def estimated_return(self, dataset: TransitionDataset | None = None) -> float:
+        """Ĵ by the data, or by others: :meth:`.PolicyEvaluation.estimated_return`."""
+        return self._evaluation_on(dataset).estimated_return()
+
+    def held_out_return(self) -> float:
+        """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
+        if self._attached.held_out is None:
+            raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
+        return self._attached.score()
+
+    def score(self) -> float:
+        """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
+        return self._attached.score()
+
+    def return_interval(
+        self, level: float = 0.95, n_resamples: int = 200, dataset: TransitionDataset | None = None, seed: int = 0
+    ) -> ReturnInterval:
+        """How much Ĵ depends on which episodes happened to be recorded: :meth:`.PolicyEvaluation.return_interval`."""
+        return self._evaluation_on(dataset).return_interval(level, n_resamples, seed)
+
+    def exit_probability(self, inside: Region, dataset: TransitionDataset | None = None) -> float:
+        """Discounted probability that the policy leaves a region of states: :meth:`.PolicyEvaluation.exit_probability`."""
+        return self._evaluation_on(dataset).exit_probability(inside)
+
+    def trajectories(self, n_steps: int, starts: np.ndarray | None = None) -> Rollouts:
+        """Where the policy will take the system step by step: :meth:`.PolicyEvaluation.trajectories`."""
+        return self.evaluation.trajectories(n_steps, starts)
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """V̂(s), the discounted return expected from any state: :meth:`.PolicyEvaluation.value`."""
+        return self.evaluation.value(observations)
+
+    def state_distribution(self, observations: np.ndarray) -> np.ndarray:
+        """The paper's picture of where the policy goes: :meth:`.PolicyEvaluation.state_distribution`."""
+        return self.evaluation.state_distribution(observations)
+
+    def support(self, observations: np.ndarray, action: np.ndarray | None = None) -> np.ndarray:
+        """How many samples stand behind the estimates at a state and action: :meth:`.PolicyEvaluation.support`."""
+        return self.evaluation.support(observations, action)
+
+    def effective_sample_size(self) -> float:
+        """On how many transitions the estimated return rests: :meth:`.PolicyEvaluation.effective_sample_size`."""
+        return self.evaluation.effective_sample_size()
+
+    def effective_sample_share(self) -> float:
+        """:meth:`effective_sample_size` as a share of the data, between 0 and 1."""
+        return self.evaluation.effective_sample_share()
+
+    @property
+    def q_values(self) -> np.ndarray:
+        """q, the value of each transition of the data when the policy takes over after it, (n,)."""
+        return self.evaluation.q_values()
+
+    @property
+    def visitation(self) -> np.ndarray:
+        """μ, how often, discounted, the policy is expected to pass by each transition of the data, (n,)."""
+        return self.evaluation.visitation()
+
+    def policy_gradient(self) -> np.ndarray:
+        """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""
+        return self.evaluation.gradient()
+
+    def report(
+        self,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        limits: Sequence[str] = (),
+        held_out: TransitionDataset | None = None,
+        names: Sequence[str] | None = None,
+        trajectories: bool = True,
+    ) -> ReportSummary:
+        """
+        Write a page that a person can judge the policy by before it moves anything, and its figures (JSON) beside it.
+
+        :param path: of the page, ``.html``, which needs no other file, or ``.png`` for one picture
+        :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``,
+            ``s[1]``, …
+        :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
+        :param names: of the state's dimensions; None for those that the environment knows
+        :param trajectories: whether to predict where the policy goes step by step, which takes some seconds
+        :return: verdict and figures
+        """
+        # Only now: drawing takes long to import.
+        from sb3_nopg.report.making import make_report
+        from sb3_nopg.report.page import write_report
+
+        report = make_report(self, limits=limits, held_out=held_out, names=names, trajectories=trajectories)
+        write_report(report, path)
+        return report.summary
 
     def save(
         self,
@@ -463,14 +608,70 @@ class NOPG(PolicyQueries, TrainingLoop):
         """
         return export(self, path, **description)
 
+    @classmethod
+    def load(cls: type[SelfNOPG], path: str | pathlib.Path | io.BufferedIOBase, *arguments: Any, **keywords: Any) -> SelfNOPG:
+        """
+        :param path: of a file that :meth:`save` wrote, or the open file
+        :param arguments: as SB3's ``load`` has them, and ``keywords`` too
+        """
+        check_version(path)
+        return super().load(path, *arguments, **keywords)
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write all that :meth:`resume` needs. A file of this name stays as it was until the new one is complete.
+
+        :param path: of the file. In a distributed run all processes must call this; the main one writes, and all wait for it
+        """
+        checkpoint.save(self, pathlib.Path(path))
+
+    @classmethod
+    def resume(
+        cls: type[SelfNOPG],
+        path: str | os.PathLike[str],
+        dataset: TransitionDataset,
+        env: GymEnv | None = None,
+        device: th.device | str = "auto",
+        **arguments: Any,
+    ) -> SelfNOPG:
+        """
+        A model in the midst of its training. ``learn(n - model.num_timesteps, reset_num_timesteps=False)`` takes it to update
+        n, with the same bits on the CPU as without the interruption. The file holds a pickle: trust its source.
+
+        :param path: file of a checkpoint
+        :param dataset: that the run learned from
+        :param env: as for the constructor
+        :param device: as for the constructor
+        :param arguments: ``verbose``, ``tensorboard_log`` and ``distributed``, which may change, and ``held_out`` where that
+            was a data set; all else is in the file
+        """
+        return checkpoint.resume(cls, pathlib.Path(path), dataset, env, device, arguments)
+
+    def run_state(self) -> dict[str, Any]:
+        """What :meth:`save` leaves out, for a checkpoint."""
+        return {"start_states": th.tensor(self.start_states), **self._attached.state()}
+
+    def restore_run(self, dataset: TransitionDataset, state: dict[str, Any]) -> None:
+        """
+        :param dataset: that the run learned from
+        :param state: of :meth:`run_state`
+        """
+        given, self.initial_states = self.initial_states, state["start_states"].cpu().numpy()
+        try:
+            # They may have come from an environment that is not at hand any more.
+            self.set_dataset(dataset)
+        finally:
+            self.initial_states = given
+        self._attached.restore(state)
+
     def _excluded_save_params(self) -> list[str]:
         given_data = ["held_out"] if isinstance(self.held_out, TransitionDataset) else []
         return [*super()._excluded_save_params(), *_UNSAVED, *given_data]
 
     def __getstate__(self) -> dict[str, Any]:
         # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
-        prepared = ("_problem", "_held_out_problem", "_noise", "_estimator", "_course", "_held_out_evaluation")
-        return {**self.__dict__, **dict.fromkeys(prepared), "_warm_start": WarmStart()}
+        training = None if self._training is None else self._new_training(self._training.estimator, self._training.held_out)
+        return {**self.__dict__, "_training": training}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []
@@ -479,10 +680,14 @@ class NOPG(PolicyQueries, TrainingLoop):
 class NOPGD(NOPG):
     """NOPG with a deterministic policy."""
 
-    variants = ("D",)
+    is_stochastic = False
 
 
 class NOPGS(NOPG):
     """NOPG with a stochastic policy."""
 
-    variants = ("S",)
+    is_stochastic = True
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": GaussianMlpPolicy,
+        "LinearPolicy": GaussianLinearPolicy,
+    }

@@ -5,10 +5,12 @@ from typing import Any
 #: arguments of :class:`sb3_nopg.NOPG`: ``NOPG("MlpPolicy", env, dataset=data, **AS_IN_THE_PAPER)``
 AS_IN_THE_PAPER: dict[str, Any] = {
     "transitions": "samples",
-    "state_bandwidth": "cross_validation",
-    "action_bandwidth": "cross_validation",
-    "next_state_bandwidth": "cross_validation",
-    "weights": "local_constant",
-    "pessimism": 0.0,
+    "estimator_kwargs": {
+        "state_bandwidth": "cross_validation",
+        "action_bandwidth": "cross_validation",
+        "next_state_bandwidth": "cross_validation",
+        "weights": "local_constant",
+        "pessimism": 0.0,
+    },
     "keep": "last",
 }

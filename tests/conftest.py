@@ -6,6 +6,7 @@ import os
 # make tests that run side by side several times as slow.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import matplotlib
 import pytest
 import torch as th
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,6 +26,13 @@ def quick_lessons():
     """Most of the time of a short training on a model is spent on teaching candidates, which need not learn well here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sb3_nopg.training.imitation, "_N_STEPS", 40)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_style():
+    """Programs of others that a test runs may set another style of pictures, for all that follow."""
+    with matplotlib.rc_context():
         yield
 
 

@@ -23,7 +23,7 @@ def uniform(action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:
 
 def gaussian_mixture(action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:
     """
-    Three Gaussians, equally likely, drawn anew at every step and for every action dimension on its own: the kind of behaviour
+    Three Gaussians, equally likely, drawn at every step, for every action dimension on its own: the kind of behaviour
     that the paper uses on the pendulum.
 
     The paper does not print its components. These are "push one way", "let go" and "push the other way": with the middle of
@@ -46,7 +46,7 @@ def gaussian_mixture(action_space: spaces.Box, rng: np.random.Generator) -> Beha
 
 def held(action_space: spaces.Box, rng: np.random.Generator) -> Behaviour:
     """
-    Every action equally likely, and held for 2 to 19 steps: pushes that are long enough to move something. Actions drawn anew
+    Every action equally likely, and held for 2 to 19 steps: pushes that are long enough to move something. Actions drawn
     at every step cancel out before a pendulum has swung.
 
     :param action_space: bounded

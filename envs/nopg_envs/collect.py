@@ -173,7 +173,7 @@ def _behaviour(policy: str | Behaviour, action_space: spaces.Box, rng: np.random
 
 
 def _start_options(env: gym.Env, start: Start | None) -> Callable[[np.random.Generator], dict[str, Any] | None]:
-    """What reset() is told, drawn anew for each episode."""
+    """Options for reset(), drawn for each episode."""
     if start is None:
         return lambda rng: None
     if isinstance(start, str) and start not in START_NAMES:

@@ -15,17 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
-from nopg_envs.command_line import (
-    check_outputs,
-    check_plot,
-    note_on_zeros,
-    parameters_named,
-    read_all,
-    run,
-    write_atomically,
-)
-from nopg_envs.prediction import LONGEST_DELAY_S, errors, predict, windows_of, wrapped
-from nopg_envs.recordings import Array, Recording
+from nopg_envs.command_line import check_outputs, check_plot, run, write_atomically
+from nopg_envs.identification.arguments import note_on_zeros, parameters_named, read_all
+from nopg_envs.identification.prediction import LONGEST_DELAY_S, errors, predict, windows_of, wrapped
+from nopg_envs.identification.recordings import Array, Recording
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,19 +12,12 @@ from collections.abc import Sequence
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from nopg_envs.cartpole.parameters import PARAMETER_SETS
-from nopg_envs.command_line import (
-    check_outputs,
-    check_plot,
-    note_on_zeros,
-    parameters_named,
-    read_all,
-    run,
-    write_atomically,
-)
+from nopg_envs.command_line import check_outputs, check_plot, run, write_atomically
 from nopg_envs.fidelity import EPILOG as RECORDINGS_HELP
 from nopg_envs.fidelity import plot
-from nopg_envs.identification import WINDOW_S, Identification, identify
-from nopg_envs.prediction_errors import FITTED
+from nopg_envs.identification.arguments import note_on_zeros, parameters_named, read_all
+from nopg_envs.identification.fit import WINDOW_S, Identification, identify
+from nopg_envs.identification.prediction_errors import FITTED
 
 # A fit rarely ends exactly on a bound; within this share of the parameter's scale it leans on it.
 BOUND_TOLERANCE = 0.01

@@ -1,76 +1,145 @@
-"""Policy gradients on a model of the system: into the policy's parameters, by one backward pass each."""
+"""
+The policy gradient, from the equation to the line.
 
+Equation (9) of the paper, with values q = Λ⁻¹ r, visitation μ = Λ⁻ᵀ ε₀ and Λ = I − γ P̂:
+
+    ∇Ĵ = (∂ε₀ᵀ/∂θ) q + γ μᵀ (∂P̂/∂θ) q
+
+The parameters θ enter ε₀ and P̂ by the policy's actions alone, so that
+
+    ∇Ĵ = Σ_i (∂Ĵ/∂a_i)ᵀ ∂a_i/∂θ,    a_i = π_θ(s_i)
+
+The first factor is written out here, for each of three estimates of Ĵ: on samples as in the paper, on the nodes of a model,
+and along trajectories through one. The second is one backward pass through the policy network. Solutions q and μ are held
+constant, as the equation has them; that is exact, not an approximation.
+"""
+
+import time
 from dataclasses import dataclass
 
-import numpy as np
 import torch as th
 
+from sb3_nopg.bellman.bundle import Bundle, follow_policy
 from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution
-from sb3_nopg.bellman.on_samples import WarmStart
+from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman
+from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.bellman.query_batches import QueryBatch
 from sb3_nopg.common.errors import SolverError
-from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.dynamics.trajectories import Trajectories, follow, sweep_back, weigh
+from sb3_nopg.dynamics.trajectories import Trajectories, sweep_back
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
-from sb3_nopg.policies.step_function import step_function
 
 
 @dataclass(frozen=True)
-class Friction:
+class SampleGradient:
     """
-    Small actions do less than data of large ones tell: dry friction holds what they should move. What is left of one,
+    What came with a gradient on samples.
 
-        a − (1 − e) s tanh(a / s)
-
-    is a share of e of a small action, and of a large one all but (1 − e) s. With e above one it is the other way about.
-
-    :param effect: e, of each trajectory, (m, 1), on the processor
-    :param size: s, what a small action is, (d_a,), on the processor
+    :param solution: of the policy as it was
+    :param clock: times at which its stages began, s: policy, weights, solve, derivative, backward pass
     """
 
-    effect: th.Tensor
-    size: th.Tensor
-
-    def left_of(self, actions: th.Tensor) -> th.Tensor:
-        """
-        :param actions: (…, m, d_a)
-        """
-        size, lost = self.size.to(actions), (1.0 - self.effect).to(actions)
-        return actions - lost * size * th.tanh(actions / size)
+    solution: BellmanSolution
+    clock: list[float]
 
 
-@dataclass(frozen=True)
-class Bundle:
+def gradient_on_samples(
+    problem: BellmanProblem,
+    policy: NOPGPolicy,
+    action_noise: th.Tensor | None,
+    warm_start: WarmStart,
+    tolerance: float,
+    batch: QueryBatch | None = None,
+) -> SampleGradient:
     """
-    Trajectories to follow, all but the policy.
+    The paper's ∇Ĵ, added to the gradients of the policy's parameters with a minus, because optimisers descend.
 
-    :param starts: states, (m, d)
-    :param n_steps: H
-    :param gamma: discount
-    :param noise: of the system, (H, m, d); None for none
-    :param action_noise: standard normal draws of a stochastic policy, (H, m, d_a); None for a deterministic one
-    :param node_values: V at the nodes for what follows the last step, (n,); None for nothing
-    :param costs_by: what steps cost beside their reward; None for nothing
-    :param earlier: what the steps before the starts did, (m, n_earlier · (d_a + d)); None for rest
-    :param friction: that actions have to overcome; None for none but the model's
+    :param problem: the equation on samples
+    :param policy: its parameters get gradients
+    :param action_noise: standard normal draws of a stochastic policy, (m, a, d_a)
+    :param warm_start: solutions for similar policies; remembers this one's
+    :param tolerance: relative residual of the solves
+    :param batch: queries to estimate the gradient from; None for all
     """
+    clock = [time.perf_counter()]
+    with th.set_grad_enabled(batch is None):
+        actions = policy_actions(policy, problem, action_noise)
+    clock.append(time.perf_counter())
+    with th.no_grad():
+        weights = problem.support.kernel_weights(problem.queries, actions)
+        clock.append(time.perf_counter())
+        # q and μ are solutions, not graph nodes: no derivative is taken through the solve.
+        solution = solve_bellman(problem, weights, warm_start, tolerance)
+        clock.append(time.perf_counter())
+        derivative = derivative_on_samples(problem, solution, None if batch is None else batch.chosen)
+    if batch is not None:
+        noise = None if action_noise is None else action_noise[batch.chosen]
+        actions = policy.sample_actions(problem.queries.states[batch.chosen], noise).to(derivative.dtype)
+        derivative *= batch.factor
+    clock.append(time.perf_counter())
+    # The chain rule's last factor, ∂a/∂θ, is the only backward pass.
+    actions.backward(-derivative)
+    problem.processes.sum_gradients(list(policy.parameters()))
+    warm_start.remember(solution)
+    problem.coarse_model.grow_older()
+    return SampleGradient(solution, clock)
 
-    starts: th.Tensor
-    n_steps: int
-    gamma: float
-    noise: th.Tensor | None = None
-    action_noise: th.Tensor | None = None
-    node_values: th.Tensor | None = None
-    costs_by: Costs | None = None
-    earlier: th.Tensor | None = None
-    friction: Friction | None = None
+
+def derivative_on_samples(problem: BellmanProblem, solution: BellmanSolution, chosen: th.Tensor | None = None) -> th.Tensor:
+    """
+    ∂Ĵ/∂a for the policy's action at every query:
+
+        ∂Ĵ/∂a_i = w_i ∂v_i/∂a_i,    v_i = ε(s_i, a_i)ᵀ q,    w_i = γ μ_i / N at next states, 1/n₀ at start states
+
+    Both terms of equation (9) are in it: the start states' is (∂ε₀ᵀ/∂θ) q, the next states' γ μᵀ (∂P̂/∂θ) q.
+
+    :param problem: the equation
+    :param solution: of it
+    :param chosen: numbers of the queries to do it for, (b,); None for all
+    :return: (m, a, d_a), or (b, a, d_a)
+    """
+    visitation = problem.processes.own(solution.visitation)
+    visits = problem.gamma * problem.continues * visitation / problem.n_next_state_samples
+    starts = problem.start_weights
+    if starts is None:
+        n_starts = len(problem.queries) - problem.n_next_states
+        starts = visits.new_full((n_starts,), 1.0 / problem.n_initial_states)
+    query_weights = th.cat([visits.repeat_interleave(problem.n_next_state_samples), starts])
+    values = solution.q_values
+    if problem.worst_value != 0.0:
+        # Weights that are missing have the worst value: above it, they have none.
+        values = values - problem.worst_value
+    queries, kernel_weights = problem.queries, solution.kernel_weights
+    if chosen is not None:
+        queries, kernel_weights, query_weights = queries.rows(chosen), kernel_weights.of(chosen), query_weights[chosen]
+    derivative = problem.support.action_derivative(queries, kernel_weights, values)
+    n_actions = derivative.shape[1]
+    return derivative * (query_weights / n_actions)[:, None, None] / problem.support.action_bandwidth
 
 
-def nodes_gradient(
+def policy_actions(policy: NOPGPolicy, problem: BellmanProblem, action_noise: th.Tensor | None) -> th.Tensor:
+    """
+    :param policy: asked at every query of the equation
+    :param problem: the equation on samples
+    :param action_noise: standard normal draws of a stochastic policy, (m, a, d_a)
+    :return: with the graph to the policy's parameters, (m, a, d_a)
+    """
+    actions = policy.sample_actions(problem.queries.states, action_noise).to(problem.rewards.dtype)
+    check_actions(actions)
+    return actions
+
+
+def check_actions(actions: th.Tensor) -> None:
+    """:raises SolverError: unless all are finite"""
+    if not bool(actions.isfinite().all()):
+        raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+
+
+def gradient_on_nodes(
     equation: NodeEquation, policy: NOPGPolicy, action_noise: th.Tensor | None, warm_start: WarmStart, tolerance: float
 ) -> NodeSolution:
     """
-    ∇Ĵ on the nodes, added to the gradients of the policy's parameters with a minus, because optimisers descend.
+    ∇Ĵ on the nodes, added to the gradients of the policy's parameters with a minus.
 
     :param equation: on the nodes
     :param policy: its parameters get gradients
@@ -81,44 +150,40 @@ def nodes_gradient(
     """
     actions = policy.sample_actions(equation.observations, action_noise).to(equation.initial_weights.dtype)
     with th.no_grad():
-        # V and μ are solutions, not graph nodes: no derivative is taken through the solve.
         solution = equation.solve(actions.detach(), warm_start, tolerance)
-        derivative = equation.return_derivative(solution)
+        derivative = derivative_on_nodes(equation, solution)
     actions.backward(-derivative)
     warm_start.q_history.add(solution.values)
     warm_start.visitation_history.add(solution.visitation)
     return solution
 
 
-def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> Trajectories:
+def derivative_on_nodes(equation: NodeEquation, solution: NodeSolution) -> th.Tensor:
     """
-    :param model: of the system
-    :param policy: to follow
-    :param bundle: how
+    ∂Ĵ/∂a for the policy's action at every node:
+
+        ∂Ĵ/∂a_i = μ_i [ ∂r_i/∂a + γ (∂x'_i/∂a)ᵀ ∇_x'( e w + s V̂ )(x'_i) ]
+
+    :param equation: on the nodes
+    :param solution: of it
+    :return: (n, a, d_a)
     """
-
-    step, noise = step_function(policy), bundle.action_noise
-    draws = None if noise is None else noise.cpu().numpy()
-
-    def act(seen: np.ndarray, t: int) -> np.ndarray:
-        asked_for = step(seen, None if draws is None else draws[t])
-        if bundle.friction is None:
-            return asked_for
-        return bundle.friction.left_of(th.from_numpy(np.asarray(asked_for, dtype=np.float64))).numpy()
-
-    path = follow(
-        model,
-        act,
-        bundle.starts,
-        bundle.n_steps,
-        bundle.noise,
-        bundle.earlier,
-    )
-    with th.no_grad():
-        return weigh(model, path, bundle.gamma, bundle.node_values, bundle.costs_by)
+    landing, model, gamma = solution.landing, equation.model, equation.gamma
+    crossing, weights, interpolation = landing.crossing, landing.weights, model.nodes.interpolation
+    value_there = weights.mean(solution.values)
+    # ∇_x'( r + γ e w + γ s V̂ )
+    slope = interpolation.pull_back(weights, solution.values[weights.nodes])
+    slope = crossing.goes_on[:, None] * slope + value_there[:, None] * crossing.goes_on_slope
+    slope = landing.reward.of_next_state + gamma * (slope + equation.worst * crossing.unknown_slope)
+    slope = th.where(landing.kept, slope, th.zeros_like(slope))
+    n_each = len(landing.applied) // equation.n_nodes
+    action_slope = model.nodes.without_past.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
+    of_action = landing.reward.of_action + model.features.pull_back(landing.applied, (slope[:, None] @ action_slope)[:, 0])
+    of_action = th.where(landing.asked_for, of_action, th.zeros_like(of_action)).view(equation.n_nodes, n_each, -1)
+    return of_action * (solution.visitation / n_each)[:, None, None]
 
 
-def trajectory_gradient(
+def gradient_along_trajectories(
     model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle, most_weight: float | None = None
 ) -> Trajectories:
     """
@@ -138,8 +203,7 @@ def trajectory_gradient(
     actions = policy.sample_actions(seen, noise)[:, 0]
     if bundle.friction is not None:
         actions = bundle.friction.left_of(actions.view(n_steps, m, -1)).flatten(0, 1)
-    if not bool(actions.isfinite().all()):
-        raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+    check_actions(actions)
     # K = ∂a/∂o at every state that was passed: what the sweep needs to know of the policy.
     slopes = [th.autograd.grad(actions[:, i].sum(), seen, retain_graph=True)[0] for i in range(actions.shape[1])]
     policy_slopes = th.stack(slopes, dim=1).view(n_steps, m, actions.shape[1], n_columns)
@@ -150,3 +214,16 @@ def trajectory_gradient(
             derivative = derivative * (most_weight * size.median() / size.clamp_min(1e-300)).clamp_max(1.0)[:, None]
     actions.backward(-derivative.reshape(n_steps * m, -1).to(actions.dtype) / m)
     return trajectories
+
+
+def flat_gradient(policy: NOPGPolicy, actions: th.Tensor, derivative: th.Tensor) -> th.Tensor:
+    """
+    :param policy: whose actions they are
+    :param actions: with the graph to the policy's parameters, (m, a, d_a)
+    :param derivative: ∂Ĵ/∂a, (m, a, d_a)
+    :return: ∇Ĵ in the order of ``policy.parameters()``, whose own gradients stay as they are, (p,)
+    """
+    parameters = list(policy.parameters())
+    gradients = th.autograd.grad(actions, parameters, derivative, allow_unused=True)
+    flat = [th.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
+    return th.cat([gradient.reshape(-1) for gradient in flat])

@@ -1,5 +1,5 @@
 """
-The Bellman equation on nodes, for one policy after another, and the full policy gradient there.
+The Bellman equation on nodes, for one policy after another.
 
 The model says where each node's action leads, x'_i = z_i + c_i + B_i ψ(a_i), and the interpolation between which nodes that
 is, Φ_il = φ_l(x'_i). With s_i the probability of going on and e_i that of leaving what is known, which has the worst value w:
@@ -8,10 +8,8 @@ is, Φ_il = φ_l(x'_i). With s_i the probability of going on and e_i that of lea
     μ = ε₀ + γ Φᵀ (s ∘ μ)              how often the policy visits each node
     Ĵ = ε₀ᵀ V
 
-    ∂Ĵ/∂a_i = μ_i [ ∂r_i/∂a + γ (∂x'_i/∂a)ᵀ ∇_x'( e w + s V̂ )(x'_i) ]
-
-This is the paper's equation (9) with the model's transition in the place of the recorded one. V and μ are solutions, held
-constant in it, as the equation has them; that is exact. An update costs what the nodes cost, however many samples there are.
+This is the paper's equation with the model's transition in the place of the recorded one. An update costs what the nodes
+cost, however many samples there are. The policy gradient is in gradient.py.
 """
 
 from dataclasses import dataclass, replace
@@ -147,27 +145,6 @@ class NodeEquation:
         self._check_bound(value_solve.value, tolerance * float(th.linalg.vector_norm(rhs)))
         estimated_return = float(th.dot(self.initial_weights, value_solve.value))
         return NodeSolution(landing, estimated_return, value_solve, visitation_solve)
-
-    def return_derivative(self, solution: NodeSolution) -> th.Tensor:
-        """
-        ∂Ĵ/∂a for the policy's action at every node: all of the policy gradient but the policy's own ∂a/∂θ.
-
-        :param solution: of :meth:`solve`
-        :return: (n, a, d_a)
-        """
-        landing, model, gamma = solution.landing, self.model, self.gamma
-        crossing, weights, interpolation = landing.crossing, landing.weights, model.nodes.interpolation
-        value_there = weights.mean(solution.values)
-        # ∇_x'( r + γ e w + γ s V̂ )
-        slope = interpolation.pull_back(weights, solution.values[weights.nodes])
-        slope = crossing.goes_on[:, None] * slope + value_there[:, None] * crossing.goes_on_slope
-        slope = landing.reward.of_next_state + gamma * (slope + self.worst * crossing.unknown_slope)
-        slope = th.where(landing.kept, slope, th.zeros_like(slope))
-        n_each = len(landing.applied) // self.n_nodes
-        action_slope = model.nodes.without_past.action_slope[:, : model.coordinates.dim].repeat_interleave(n_each, dim=0)
-        of_action = landing.reward.of_action + model.features.pull_back(landing.applied, (slope[:, None] @ action_slope)[:, 0])
-        of_action = th.where(landing.asked_for, of_action, th.zeros_like(of_action)).view(self.n_nodes, n_each, -1)
-        return of_action * (solution.visitation / n_each)[:, None, None]
 
     def _check_bound(self, values: th.Tensor, slack: float) -> None:
         """Rows sum to one at most: no value exceeds R_max / (1 − γ), or the worst value, by more than the solve's error."""

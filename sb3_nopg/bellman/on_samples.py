@@ -5,8 +5,7 @@ The nonparametric Bellman equation on a fixed data set, solved for one policy af
     μ = ε₀ + γ P̂ᵀ μ        how often the policy visits each sample, μ = Λ⁻ᵀ ε₀
     Ĵ = ε₀ᵀ q
 
-and the full policy gradient, equation (9) of the paper: what needs no automatic differentiation is done here
-(:func:`return_derivative`), the rest is one backward pass through the policy network.
+The policy gradient that follows from the two is in gradient.py.
 
 With pessimism κ a row of weights sums to its confidence c = M / (M + κ) only, M being the kernel mass of the samples there.
 What it lacks goes to an end of the worst value w: V(s) = ε(s)ᵀ q + (1 − c) w, where ε sums to c. Rows stay substochastic, so
@@ -169,39 +168,6 @@ def _estimated_return(
 def _attainable(problem: BellmanProblem, tolerance: float) -> float:
     # Rounding alone leaves a residual of about this size: asking for less would only wake the fallbacks.
     return max(tolerance, 4.0 * th.finfo(problem.rewards.dtype).eps / (1.0 - problem.gamma))
-
-
-def return_derivative(problem: BellmanProblem, solution: BellmanSolution, chosen: th.Tensor | None = None) -> th.Tensor:
-    """
-    ∂Ĵ/∂a for the policy's action at every query: all of the policy gradient but the policy's own ∂a/∂θ.
-
-        ∇Ĵ = Σ_i w_i (∂v_i/∂a_i)ᵀ ∂π_θ(s_i)/∂θ,    w_i = γ μ_i / N at next states, 1/n₀ at start states
-
-    Both terms of equation (9) are in it: the start states' is (∂ε₀ᵀ/∂θ) q, the next states' γ μᵀ (∂P̂/∂θ) q. Solutions q and
-    μ are held constant, as the equation has them; that is exact, not an approximation.
-
-    :param problem: the equation
-    :param solution: of it
-    :param chosen: numbers of the queries to do it for, (b,); None for all
-    :return: (m, a, d_a), or (b, a, d_a)
-    """
-    visitation = problem.processes.own(solution.visitation)
-    visits = problem.gamma * problem.continues * visitation / problem.n_next_state_samples
-    starts = problem.start_weights
-    if starts is None:
-        n_starts = len(problem.queries) - problem.n_next_states
-        starts = visits.new_full((n_starts,), 1.0 / problem.n_initial_states)
-    query_weights = th.cat([visits.repeat_interleave(problem.n_next_state_samples), starts])
-    values = solution.q_values
-    if problem.worst_value != 0.0:
-        # Weights that are missing have the worst value: above it, they have none.
-        values = values - problem.worst_value
-    queries, kernel_weights = problem.queries, solution.kernel_weights
-    if chosen is not None:
-        queries, kernel_weights, query_weights = queries.rows(chosen), kernel_weights.of(chosen), query_weights[chosen]
-    derivative = problem.support.action_derivative(queries, kernel_weights, values)
-    n_actions = derivative.shape[1]
-    return derivative * (query_weights / n_actions)[:, None, None] / problem.support.action_bandwidth
 
 
 def _fill_transition(problem: BellmanProblem, weights: th.Tensor) -> None:

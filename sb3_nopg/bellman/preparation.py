@@ -6,23 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch as th
-from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
-from sb3_nopg.common.checks import check_states
-from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.processes import Processes
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.kernels.bandwidth import Bandwidths, varies
 from sb3_nopg.kernels.partition import halve_repeatedly
 from sb3_nopg.kernels.support import Support
 
-_N_RESETS = 16
 # From so many transitions on they are put in order, and so many that lie close together are left as they come.
 _WORTH_ORDERING, _ORDERED_TOGETHER = 2**17, 32
-# Share of held-out transitions that may coincide with some of training by accident.
-_MOST_SHARED = 0.01
 
 
 def build_problem(
@@ -92,54 +85,3 @@ def _order_in_space(states: th.Tensor) -> th.Tensor | None:
     if len(states) < _WORTH_ORDERING:
         return None
     return halve_repeatedly(states, int(math.log2(len(states) / _ORDERED_TOGETHER))).order
-
-
-def find_initial_states(given: np.ndarray | None, data: TransitionDataset, env: VecEnv | None, seed: int | None) -> np.ndarray:
-    """
-    Where the task starts: as given, or as the data's episodes start, or as the environment does.
-
-    :param given: (n₀, d_s)
-    :param data: the transitions
-    :param env: reset only if neither of the others tells
-    :param seed: for those resets
-    :return: (n₀, d_s)
-    """
-    if given is not None:
-        return check_states("initial_states", given, data.observation_dim)
-    if data.episode_starts is not None:
-        return data.observations[data.episode_starts]
-    assert env is not None
-    if seed is not None:
-        env.seed(seed)
-    n_rounds = -(-_N_RESETS // env.num_envs)
-    return np.concatenate([np.asarray(env.reset()) for _ in range(n_rounds)])
-
-
-def split_off(
-    data: TransitionDataset, held_out: float | TransitionDataset | None
-) -> tuple[TransitionDataset, TransitionDataset | None]:
-    """
-    :param data: all transitions
-    :param held_out: share to keep from training, or data that already are
-    :return: what to learn from, and what to check on
-    """
-    if held_out is None:
-        return data, None
-    if isinstance(held_out, TransitionDataset):
-        _check_unseen(held_out, data)
-        return data, held_out
-    if data.episode_starts is not None and len(data.episode_starts) == 1:
-        # Of one episode its end: neighbours in time of what is held out would give it away.
-        n_training = min(max(2, round(len(data) * (1.0 - held_out))), len(data) - 2)
-        before = np.arange(len(data)) < n_training
-        return data.filter(before), data.filter(~before)
-    training, checking = data.split((1.0 - held_out, held_out), by="transition" if data.episode_starts is None else "episode")
-    return training, checking
-
-
-def _check_unseen(held_out: TransitionDataset, data: TransitionDataset) -> None:
-    n_shared = shared_rows(held_out, data)
-    if n_shared > _MOST_SHARED * len(held_out):
-        raise InputError(
-            "held_out", f"{n_shared} of {len(held_out)} transitions are among those learned from", "Give others, or a share"
-        )

@@ -17,13 +17,15 @@ of samples and P̂ is one dense matrix. The rest is vectors of one number a tran
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch as th
 
+from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.memory import free_memory
+from sb3_nopg.common.processes import Processes
 from sb3_nopg.data.dataset import TransitionDataset
 
 # Solutions of past updates, the solvers' vectors, cells of the coarse settings.
@@ -33,7 +35,6 @@ _WORKING_BYTES = {"cpu": 2**26, "cuda": 6 * 2**30}
 # Where "auto" begins: what it needs beyond that it finds out later, and it stops by itself.
 _AUTO_STARTS_AT = 32
 _SINGLE_COPIES_FROM = 2**20
-_CONTAINER = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -98,25 +99,27 @@ class ProblemSize:
         return self.n_pairs * self.bytes_a_pair + self.bytes_besides
 
 
-def size_of(settings: Any, dataset: TransitionDataset, n_initial_states: int) -> ProblemSize:
+def size_of(settings: Any, dataset: TransitionDataset, n_initial_states: int, processes: Processes) -> ProblemSize:
     """
-    :param settings: object with the algorithm's arguments as attributes, its policy, device and processes
+    :param settings: of :class:`sb3_nopg.prediction.estimator.Estimator`
     :param dataset: to learn from
     :param n_initial_states: n₀
+    :param processes: that share the queries
     """
-    n_queries = len(dataset) * settings.n_next_state_samples + n_initial_states
-    n_neighbors = _AUTO_STARTS_AT if settings.n_neighbors == "auto" else settings.n_neighbors
+    samples: SampleSettings = settings.samples
+    n_queries = len(dataset) * samples.n_next_state_samples + n_initial_states
+    n_neighbors = _AUTO_STARTS_AT if samples.n_neighbors == "auto" else samples.n_neighbors
     return ProblemSize(
         n=len(dataset),
-        n_queries=settings.processes.block_size(n_queries),
+        n_queries=processes.block_size(n_queries),
         n_neighbors=None if n_neighbors is None else int(n_neighbors),
         d_s=dataset.observation_dim,
         d_a=dataset.action_dim,
-        n_action_samples=settings.n_action_samples if settings.variant == "S" else 1,
-        n_next_state_samples=settings.n_next_state_samples,
-        n_bytes=th.finfo(getattr(th, settings.precision)).bits // 8,
-        local_linear=settings.weights == "local_linear",
-        n_units=sum(len(parameter) for parameter in settings.policy.parameters() if parameter.ndim == 2),
+        n_action_samples=samples.n_action_samples if settings.is_stochastic else 1,
+        n_next_state_samples=samples.n_next_state_samples,
+        n_bytes=th.finfo(samples.dtype).bits // 8,
+        local_linear=samples.weights == "local_linear",
+        n_units=settings.n_units,
         device=settings.device.type if settings.device.type in _WORKING_BYTES else "cpu",
     )
 
@@ -162,27 +165,8 @@ def available_memory(device: th.device) -> int | None:
         return free + th.cuda.memory_reserved(device) - th.cuda.memory_allocated(device)
     if device.type != "cpu":
         return None
-    limits = [limit for limit in (_free_memory(), _free_in_container()) if limit is not None]
     # Processes that torchrun starts on one machine share its memory.
-    return min(limits) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if limits else None
-
-
-def _free_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        # Not Linux.
-        return None
-    sizes = dict(line.split(":", 1) for line in lines)
-    return int(sizes["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in sizes else None
-
-
-def _free_in_container() -> int | None:
-    try:
-        limit, used = ((_CONTAINER / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return None
-    return None if limit == "max" else max(0, int(limit) - int(used))
+    return free_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _readable(n_bytes: int) -> str:

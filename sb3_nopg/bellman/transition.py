@@ -15,7 +15,7 @@ _MAX_ENTRIES = 2**31 - 1
 # in float32 half as long. Smaller ones are not worth a second copy.
 _WORTH_SINGLE_PRECISION = 2**20
 # The paper's sparsifications leave a handful of entries in a row of hundreds. Where no more than this share is left, products
-# with those alone are worth laying them out anew for every policy: in matrices of more than a few entries, and not of so many
+# with those alone are worth laying them out again for every policy: in matrices of more than a few entries, and not of so many
 # that it takes much memory.
 _FEW, _WORTH_LAYING_OUT_ANEW = 1.0 / 8.0, range(2**17, 2**23)
 # Entries summed by cell at one time: 2 GB of numbers at the most.
@@ -237,7 +237,7 @@ def _single(matrix: th.Tensor) -> th.Tensor:
 
 
 def _has_few_entries(values: th.Tensor) -> bool:
-    """Whether it pays to lay out anew those that are not zero."""
+    """Whether it pays to lay out again those that are not zero."""
     if values.is_cuda or values.numel() not in _WORTH_LAYING_OUT_ANEW:
         return False
     return int(th.count_nonzero(values)) <= _FEW * values.numel()

@@ -10,7 +10,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.files import one_line
 from sb3_nopg.dynamics.bounds import Limit
-from sb3_nopg.zoo.recipes import make_dataset
+from sb3_nopg.experiments.recipes import make_dataset
 
 DATA_HELP = (
     "A data file (.npz, .h5, .csv, .parquet, minari:ID, …; see `nopg data`), or a recipe: grid:20,20,2 (levels of each state, "
@@ -64,23 +64,6 @@ def limits(option: str, given: list[str] | None) -> dict[int, Limit] | None:
             fix = "Write a column's number and its ends once, like 0=-0.35:0.35 or 1=:2"
             raise InputError(option, f"{text!r} is no limit", fix) from error
     return found or None
-
-
-def number_or_numbers(option: str, text: str) -> float | list[float]:
-    """
-    :param option: that the text was given to
-    :param text: a number, or one for each dimension with commas between them
-    """
-    values = numbers(option, text)
-    return values[0] if len(values) == 1 else values
-
-
-def bandwidth(option: str, text: str) -> str | float | list[float]:
-    """
-    :param option: that the text was given to
-    :param text: a number, one for each dimension, or the name of a rule, which the algorithm will check
-    """
-    return text if text.replace("_", "").isalpha() else number_or_numbers(option, text)
 
 
 def labels(text: str | None) -> list[str] | None:

@@ -1,7 +1,6 @@
 """What the commands of ``nopg data`` share: options of reading a file, writing all or nothing, and errors in one line."""
 
 import inspect
-import logging
 import pathlib
 import shutil
 import warnings
@@ -12,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from sb3_nopg.commands.failures import ExitCode, ended, note, notes_of_the_package
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files import FORMATS, target_of
-
-EXIT_BAD_INPUT = 2
+from sb3_nopg.data.files.files import one_line
 
 _FORMAT_HELP = f"Format, if the file's ending does not tell: {', '.join(FORMATS)}."
 
@@ -67,13 +66,6 @@ class Reader:
         return self.options.get("obs", ()), self.options.get("action", ())
 
 
-class _Notes(logging.Handler):
-    """What readers have to say goes to the error stream, so that a pipe gets only results."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(f"Note: {record.getMessage()}", err=True)
-
-
 @contextmanager
 def one_line_errors(file: str) -> Iterator[None]:
     """
@@ -81,23 +73,15 @@ def one_line_errors(file: str) -> Iterator[None]:
 
     :param file: that is worked on
     """
-    notes, logger = _Notes(), logging.getLogger("sb3_nopg")
-    # The command line says it in its own way; other handlers would say it again.
-    propagated, logger.propagate = logger.propagate, False
-    logger.addHandler(notes)
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with notes_of_the_package(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             yield
         for warning in caught:
-            typer.echo(f"Note: {warning.message}", err=True)
+            note(str(warning.message))
     except (InputError, OSError, MemoryError) as error:
-        message = " ".join(str(error).split()) or type(error).__name__
-        typer.echo(f"Error: {message if file in message else f'{file}: {message}'}", err=True)
-        raise typer.Exit(EXIT_BAD_INPUT) from None
-    finally:
-        logger.removeHandler(notes)
-        logger.propagate = propagated
+        message = one_line(error, longest=None)
+        raise ended(message if file in message else f"{file}: {message}", ExitCode.USAGE) from None
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -10,12 +10,12 @@ import typer
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 import nopg_envs  # noqa: F401 - makes the environments known
-from nopg_robot.collect import behaviour_named, with_angle_limit
-from nopg_robot.collection import CollectOptions, collect
-from nopg_robot.command_line import rig_named
-from nopg_robot.deploy import app as deploy_app
-from nopg_robot.flight_log import read_flight
-from nopg_robot.safety_checks import Reason
+from nopg_robot.commands.collect import behaviour_named, with_angle_limit
+from nopg_robot.commands.command_line import rig_named
+from nopg_robot.commands.deploy import app as deploy_app
+from nopg_robot.control.safety_checks import Reason
+from nopg_robot.flight.log import read_flight
+from nopg_robot.run.collection import CollectOptions, collect
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.commands.failures import one_line_errors
 from sb3_nopg.common.errors import InputError
@@ -114,7 +114,7 @@ def _computer_was_late(flight: Path) -> bool:
 
 
 def _fresh(path: Path) -> Path:
-    """A recorder never overwrites a flight; the demo's own are made anew."""
+    """A recorder never overwrites a flight; the demo makes its own again."""
     for old in (path, path.with_name(path.name + ".journal")):
         old.unlink(missing_ok=True)
     return path

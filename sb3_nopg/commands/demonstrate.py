@@ -7,11 +7,12 @@ import gymnasium as gym
 import numpy as np
 import typer
 
-from nopg_envs.demonstrate import MANUAL, Recorder, check_drivable, drive
-from nopg_envs.demonstration_window import DemonstrationWindow
+from nopg_envs.demonstrations.driving import MANUAL, Recorder, check_drivable, drive
+from nopg_envs.demonstrations.window import DemonstrationWindow
 from sb3_nopg.commands.arguments import make_env
 from sb3_nopg.commands.failures import UnsuccessfulError, check_output, one_line_errors
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files import target_of
 
@@ -64,8 +65,8 @@ def _check(env: gym.Env, fps: float | None) -> None:
         check_drivable(env)
     except ValueError as error:
         raise InputError("--env", str(error).removeprefix("env: "), "Choose another environment") from error
-    if fps is not None and not 0 < fps <= 1000:
-        raise InputError("--fps", f"{fps} is no rate that a person can follow", "Give steps a second, for instance 15")
+    fix = "Give steps a second that a person can follow, for instance 15"
+    check_number("--fps", fps, 0.0, 1000.0, high_included=True, optional=True, fix=fix)
 
 
 def _drive(env: gym.Env, recorder: Recorder, title: str, fps: float, seed: int | None) -> None:

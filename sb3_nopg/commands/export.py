@@ -20,9 +20,9 @@ def export(
         float | None, typer.Option(help="Seconds between two actions. Like all below, by default as the environment says.")
     ] = None,
     observation_names: Annotated[str | None, typer.Option(help="One for each dimension, like x,theta.")] = None,
-    observation_units: Annotated[str | None, typer.Option(help="Likewise, like m,rad; 1 where there is none.")] = None,
-    action_names: Annotated[str | None, typer.Option(help="Likewise, like voltage.")] = None,
-    action_units: Annotated[str | None, typer.Option(help="Likewise, like V.")] = None,
+    observation_units: Annotated[str | None, typer.Option(help="One for each, like m,rad; 1 where there is none.")] = None,
+    action_names: Annotated[str | None, typer.Option(help="One for each dimension, like voltage.")] = None,
+    action_units: Annotated[str | None, typer.Option(help="One for each dimension, like V.")] = None,
     data: Annotated[
         str | None,
         typer.Option(help=f"Data whose ranges a rig shall know; without it, what `nopg train` was given. {DATA_HELP}"),

@@ -13,6 +13,7 @@ import gymnasium as gym
 import typer
 
 from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.data.files.files import one_line
 from sb3_nopg.policies.export import ExportError
 
 Parameters = ParamSpec("Parameters")
@@ -49,7 +50,8 @@ def note(message: str) -> None:
 
 
 @contextmanager
-def _notes_of_the_package() -> Iterator[None]:
+def notes_of_the_package() -> Iterator[None]:
+    """Show what the package logs, as notes."""
     notes, logger = _Notes(), logging.getLogger("sb3_nopg")
     # Other handlers would say it again.
     propagated, logger.propagate = logger.propagate, False
@@ -72,21 +74,25 @@ def one_line_errors(command: Callable[Parameters, Result]) -> Callable[Parameter
     @functools.wraps(command)
     def wrapped(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
         try:
-            with _notes_of_the_package():
+            with notes_of_the_package():
                 return command(*arguments, **options)
         except (SolverError, ExportError, UnsuccessfulError) as error:
-            raise _exit(error, ExitCode.FAILED) from None
+            raise ended(error, ExitCode.FAILED) from None
         except (InputError, OSError, ImportError, MemoryError, gym.error.Error) as error:
-            raise _exit(error, ExitCode.USAGE) from None
+            raise ended(error, ExitCode.USAGE) from None
         except KeyboardInterrupt:
-            raise _exit("interrupted", ExitCode.INTERRUPTED) from None
+            raise ended("interrupted", ExitCode.INTERRUPTED) from None
 
     return wrapped
 
 
-def _exit(error: object, code: ExitCode) -> typer.Exit:
-    message = " ".join(str(error).split()) or type(error).__name__
-    typer.echo(f"Error: {message}", err=True)
+def ended(error: object, code: ExitCode) -> typer.Exit:
+    """
+    :param error: to tell in one line
+    :param code: to end with
+    :return: to raise
+    """
+    typer.echo(f"Error: {one_line(error, longest=None)}", err=True)
     return typer.Exit(code)
 
 

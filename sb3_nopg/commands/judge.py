@@ -14,7 +14,8 @@ from sb3_nopg.commands import arguments
 from sb3_nopg.commands.failures import check_output, note, one_line_errors
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.common.files import replacing
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.prediction.judge import judge as judge_policies
 
@@ -58,8 +59,7 @@ def judge(
     if output is not None:
         check_output("--output", output, (".json",))
     for option, value in (("--gamma", gamma), ("--level", level)):
-        if not 0.0 < value < 1.0:
-            raise InputError(option, f"{value} is out of range", "Give a number between 0 and 1")
+        check_number(option, value, 0.0, 1.0)
     named = dict(zip(names_of(policies), (_found(path) for path in policies), strict=True))
     recorded = arguments.load_data(data, env, seed, trust=trust)
     with waiting(f"following {len(named)} policies"):

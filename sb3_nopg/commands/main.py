@@ -89,7 +89,7 @@ def _robot_part(name: str) -> ModuleType:
 
 
 def _pass_on(name: str, context: typer.Context) -> None:
-    _robot_part(f"nopg_robot.{name}").app(context.args, prog_name=f"nopg {name}")
+    _robot_part(f"nopg_robot.commands.{name}").app(context.args, prog_name=f"nopg {name}")
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
-"""A model's file, and the record beside it of what it was trained on, so that later commands need not be told again."""
+"""A model's file, and the record beside it of what it was trained on, so that you need not repeat it to later commands."""
 
 import dataclasses
-import hashlib
 import json
 import pathlib
 import pickle
@@ -16,8 +15,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from sb3_nopg.commands.arguments import load_data, make_env
 from sb3_nopg.commands.failures import note
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import one_line, replacing
+from sb3_nopg.data.files.files import one_line
+from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.nopg import NOPG
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
@@ -29,6 +30,8 @@ ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "td3": sb3.TD3,
 }
 MODEL_HELP = "Model file that `nopg train` or model.save() wrote. It can run any program: only from people you trust."
+# How records of older versions tell which data it was.
+_OLD_DIGEST = "data_digest"
 ENV_HELP = "Environment, as Gymnasium knows it; without it, the one that `nopg train` was given."
 
 
@@ -38,15 +41,15 @@ class TrainingRecord:
     What a model was trained on, kept as JSON beside it.
 
     :param data: file or recipe
-    :param data_digest: of the transitions
     :param env: id, None where there was none
     :param seed: of everything random
+    :param data_fingerprint: of the data set; None in records of older versions, whose digest left episodes out
     """
 
     data: str
-    data_digest: str
     env: str | None
     seed: int
+    data_fingerprint: str | None = None
 
     def save(self, model_path: pathlib.Path) -> None:
         """
@@ -65,11 +68,19 @@ class TrainingRecord:
         if not path.is_file():
             return None
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, TypeError) as error:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{name: value for name, value in fields.items() if name != _OLD_DIGEST})
+        except (ValueError, TypeError, AttributeError) as error:
             raise InputError(
                 str(path), f"no record of `nopg train` ({one_line(error)})", "Remove it, and pass --data and --env"
             ) from error
+
+    def is_of(self, data: TransitionDataset) -> bool | None:
+        """
+        :param data: in question
+        :return: whether the model was trained on them; None where the record does not tell
+        """
+        return None if self.data_fingerprint is None else self.data_fingerprint == dataset_fingerprint(data)
 
 
 def record_path(model_path: pathlib.Path) -> pathlib.Path:
@@ -78,18 +89,6 @@ def record_path(model_path: pathlib.Path) -> pathlib.Path:
 
 def progress_path(model_path: pathlib.Path) -> pathlib.Path:
     return model_path.with_suffix(".progress.csv")
-
-
-def digest(data: TransitionDataset) -> str:
-    """
-    :param data: the transitions
-    :return: SHA-256 of all their numbers
-    """
-    total = hashlib.sha256()
-    for array in (data.observations, data.actions, data.rewards, data.next_observations, data.terminals):
-        total.update(f"{array.dtype.str} {array.shape} ".encode())
-        total.update(array.tobytes())
-    return total.hexdigest()
 
 
 def find_model(path: pathlib.Path) -> pathlib.Path:
@@ -158,7 +157,10 @@ def load_with_data(
             raise InputError("--data", f"nothing beside {path} tells what it was trained on", "Pass --data")
         return model, record
     transitions = _find_data(data, record, env_id, trust=trust)
-    if record is not None and digest(transitions) != record.data_digest:
+    known = None if record is None else record.is_of(transitions)
+    if record is not None and known is None:
+        note("the record beside the model is of an older version: whether it was trained on these data is not checked.")
+    elif known is False:
         note("this is not the data that the model was trained on.")
     model.set_dataset(transitions)
     return model, record

@@ -7,7 +7,7 @@ import typer
 
 from sb3_nopg.commands.arguments import DATA_HELP, labels, load_data
 from sb3_nopg.commands.failures import check_output, one_line_errors
-from sb3_nopg.commands.models import ENV_HELP, MODEL_HELP, digest, find_model, load_with_data, progress_path
+from sb3_nopg.commands.models import ENV_HELP, MODEL_HELP, find_model, load_with_data, progress_path
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.report.making import REPORT_SUFFIXES, make_report, read_curve
 from sb3_nopg.report.summary import summary_path
@@ -68,8 +68,8 @@ def report(
         limits=limit or (),
         held_out=checked,
         names=labels(names),
-        # Without a record nobody knows better than the person who named the data.
-        learned_from=record is None or digest(loaded.dataset) == record.data_digest,
+        # Without a record that tells, nobody knows better than the person who named the data.
+        learned_from=record is None or record.is_of(loaded.dataset) is not False,
     )
     # Only now, because drawing takes long to import, and other commands draw nothing.
     from sb3_nopg.report.page import facts, limit_text, write_report

@@ -1,5 +1,6 @@
 """``nopg train``: from a data set to a policy."""
 
+import ast
 import inspect
 import pathlib
 import sys
@@ -11,12 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.logger import CSVOutputFormat, Logger
 
+from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.commands import arguments
 from sb3_nopg.commands.failures import check_output, one_line_errors
-from sb3_nopg.commands.models import TrainingRecord, digest, progress_path, record_path
+from sb3_nopg.commands.models import TrainingRecord, progress_path, record_path
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.kernels.bandwidth import EFFECTIVE_NEIGHBORS
 from sb3_nopg.kernels.bandwidth_rules import MARGINAL_RULES
@@ -31,18 +34,11 @@ class Algorithm(str, Enum):
     NOPG_S = "nopg_s"
 
 
-class Transitions(str, Enum):
+class TransitionsFrom(str, Enum):
     """Where next states come from."""
 
     MODEL = "model"
     SAMPLES = "samples"
-
-
-class Weights(str, Enum):
-    """Kinds of kernel regression."""
-
-    LOCAL_CONSTANT = "local_constant"
-    LOCAL_LINEAR = "local_linear"
 
 
 class Keep(str, Enum):
@@ -61,14 +57,10 @@ class PolicyName(str, Enum):
 
 _CLASSES: dict[Algorithm, type[NOPG]] = {Algorithm.NOPG_D: NOPGD, Algorithm.NOPG_S: NOPGS}
 _RULES = ", ".join((*MARGINAL_RULES, EFFECTIVE_NEIGHBORS))
-_BANDWIDTH = f"a number in the data's units, one for each dimension (0.1,0.4), or a rule: {_RULES}."
 _DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(NOPG).parameters.items()}
-_WEIGHTS = Weights(_DEFAULTS["weights"])
 _KEEP = Keep(_DEFAULTS["keep"])
-_TRANSITIONS = Transitions(_DEFAULTS["transitions"])
+_TRANSITIONS = TransitionsFrom(_DEFAULTS["transitions"])
 _UPDATES = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
-_OF_SAMPLES = "With samples: "
-_FACTOR = "Multiplies it: a number, or one for each dimension. Larger makes smoother estimates from more samples."
 
 
 @one_line_errors
@@ -94,7 +86,7 @@ def train(
         typer.Option(help="A state where the task starts, like -1,0,0; may be repeated. By default as the data's episodes."),
     ] = None,
     transitions: Annotated[
-        Transitions,
+        TransitionsFrom,
         typer.Option(help="Next states from a local affine model of the system, or the recorded ones, as in the paper."),
     ] = _TRANSITIONS,
     horizon: Annotated[
@@ -105,25 +97,14 @@ def train(
     ] = _DEFAULTS["horizon"],
     limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
     reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,
-    state_bandwidth: Annotated[
-        str, typer.Option(help=f"{_OF_SAMPLES}how far a sample's word counts: {_BANDWIDTH}")
-    ] = _DEFAULTS["state_bandwidth"],
-    action_bandwidth: Annotated[str, typer.Option(help=f"The same for actions: {_BANDWIDTH}")] = _DEFAULTS["action_bandwidth"],
-    next_state_bandwidth: Annotated[str, typer.Option(help=f"The same for next states: {_BANDWIDTH}")] = _DEFAULTS[
-        "next_state_bandwidth"
-    ],
-    state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
-    action_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
-    next_state_bandwidth_factor: Annotated[str, typer.Option(help=_FACTOR)] = "1",
-    n_action_samples: Annotated[int, typer.Option(help="Draws of the action at each state, for nopg_s.")] = 15,
-    n_next_state_samples: Annotated[int, typer.Option(help=f"{_OF_SAMPLES}draws of the next state; with 1, its mean.")] = 1,
-    weights: Annotated[
-        Weights, typer.Option(help=f"{_OF_SAMPLES}the paper's kernel weights, or weights corrected to first order.")
-    ] = _WEIGHTS,
-    pessimism: Annotated[
-        float,
-        typer.Option(help=f"{_OF_SAMPLES}weight, in samples, of an imaginary one of the worst value everywhere; 0 for none."),
-    ] = _DEFAULTS["pessimism"],
+    estimator: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A setting of the estimator on samples, as Python has it: state_bandwidth=[0.1,0.4], weights=local_constant, "
+            f"n_neighbors=64; may be repeated. Names: {', '.join(NAMES)}. Rules of bandwidths: {_RULES}.",
+        ),
+    ] = None,
     held_out: Annotated[
         float | None, typer.Option(help="Share of the data, by episodes, that is never learned from but checked on.")
     ] = None,
@@ -132,7 +113,6 @@ def train(
         typer.Option(help="Which parameters to end with: the last or, with --held-out, those that did best on it."),
     ] = _KEEP,
     patience: Annotated[int | None, typer.Option(min=1, help="Stop after so many updates without an improvement.")] = None,
-    n_neighbors: Annotated[str, typer.Option(help=f"{_OF_SAMPLES}how many at each state: a count, auto or all.")] = "auto",
     seed: Annotated[int, typer.Option(help="The same seed gives the same policy.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is there already.")] = False,
@@ -159,27 +139,17 @@ def train(
         transitions=transitions.value,
         horizon=_horizon(horizon),
         model_kwargs=kwargs,
-        state_bandwidth=arguments.bandwidth("--state-bandwidth", state_bandwidth),
-        action_bandwidth=arguments.bandwidth("--action-bandwidth", action_bandwidth),
-        next_state_bandwidth=arguments.bandwidth("--next-state-bandwidth", next_state_bandwidth),
-        state_bandwidth_factor=arguments.number_or_numbers("--state-bandwidth-factor", state_bandwidth_factor),
-        action_bandwidth_factor=arguments.number_or_numbers("--action-bandwidth-factor", action_bandwidth_factor),
-        next_state_bandwidth_factor=arguments.number_or_numbers("--next-state-bandwidth-factor", next_state_bandwidth_factor),
-        n_action_samples=n_action_samples,
-        n_next_state_samples=n_next_state_samples,
-        weights=weights.value,
-        pessimism=pessimism,
+        estimator_kwargs=_estimator_kwargs(estimator),
         held_out=held_out,
         keep=keep.value,
         patience=patience,
-        n_neighbors=_neighbors(n_neighbors),
         seed=seed,
         device=_device(device),
     )
     before = model.estimated_return()
     _learn(model, updates, output)
-    TrainingRecord(_findable(data), digest(dataset), env, seed).save(output)
-    _show(model, dataset, before, support_along_the_way(model), output)
+    TrainingRecord(_findable(data), env, seed, dataset_fingerprint(dataset)).save(output)
+    _show(model, dataset, before, support_along_the_way(model.evaluation), output)
 
 
 def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
@@ -195,10 +165,10 @@ def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
         model.save(partial)
 
 
-def _model_kwargs(transitions: Transitions, limit: list[str] | None, reward: str | None) -> dict[str, Any] | None:
+def _model_kwargs(transitions: TransitionsFrom, limit: list[str] | None, reward: str | None) -> dict[str, Any] | None:
     given: dict[str, Any] = {"limits": arguments.limits("--limit", limit), "reward": reward}
     given = {name: value for name, value in given.items() if value is not None}
-    if given and transitions is Transitions.SAMPLES:
+    if given and transitions is TransitionsFrom.SAMPLES:
         fix = "Drop it; `nopg data convert --relabel` gives data another reward"
         raise InputError(f"--{next(iter(given)).removesuffix('s')}", "it belongs to the model, and there is none", fix)
     return given or None
@@ -213,12 +183,21 @@ def _horizon(text: str) -> str | float:
         raise InputError("--horizon", f"{text!r} is no number of steps", "Give a whole number, inf or auto") from error
 
 
-def _neighbors(text: str) -> Any:
-    if text in ("auto", "all"):
-        return None if text == "all" else "auto"
-    if not text.isdecimal():
-        raise InputError("--n-neighbors", f"{text!r} is no count", "Give a whole number, auto or all")
-    return int(text)
+def _estimator_kwargs(given: list[str] | None) -> dict[str, Any] | None:
+    """
+    :param given: texts like ``n_neighbors=64``
+    """
+    found: dict[str, Any] = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals or name in found:
+            raise InputError("--estimator", f"{text!r} is no setting", "Write a name and a value once, like n_neighbors=64")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (SyntaxError, ValueError):
+            # The name of a rule, or of a kind of weights.
+            found[name] = value
+    return found or None
 
 
 def _device(text: str) -> str:
@@ -243,7 +222,7 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
         table.add_row("" if number else "candidates, chosen first", str(candidate))
     if model.judgement is not None and len(model.judgement.ranking) > 1:
         table.add_row("margin", model.judgement.text())
-    if model.transitions == Transitions.MODEL.value:
+    if model.transitions == TransitionsFrom.MODEL.value:
         for row in described(model.dynamics, _names(model)):
             table.add_row(*row)
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")

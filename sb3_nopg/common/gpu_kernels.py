@@ -145,7 +145,7 @@ def sum_members(x: th.Tensor, members: th.Tensor, is_member: th.Tensor) -> th.Te
     """
     :param x: one number a point, (n,)
     :param members: as :meth:`sb3_nopg.kernels.partition.Partition.table` gives them, in 32 bits as well, (c, size)
-    :param is_member: likewise
+    :param is_member: from the same method, (c, size)
     :return: the sum of each cell, (c,)
     """
     n_cells, size = members.shape

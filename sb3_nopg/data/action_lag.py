@@ -12,7 +12,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels
 
 _MAX_LAG, _N_PARTS = 3, 5
 # An earlier action counts if it leaves this share of what was unexplained at the most. Where it has no influence the share is

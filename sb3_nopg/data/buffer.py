@@ -5,6 +5,7 @@ import io
 import pathlib
 import pickle
 import warnings
+from functools import partial
 from typing import IO, Any, NoReturn
 
 import numpy as np
@@ -16,8 +17,12 @@ from stable_baselines3.common.save_util import open_path
 from sb3_nopg.common.arrays import check_actions_inside, check_width
 from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.fields import check_recorded
+from sb3_nopg.data.episode_labels import labels_from_ends
+from sb3_nopg.data.recorded import check_recorded
+from sb3_nopg.data.transitions import Transitions
+
+# Where earlier versions had what a pickle may name.
+_MOVED = {"sb3_nopg.dataset": "sb3_nopg.data.dataset", "sb3_nopg.buffer": "sb3_nopg.data.buffer"}
 
 
 class FixedReplayBuffer(ReplayBuffer):
@@ -32,7 +37,7 @@ class FixedReplayBuffer(ReplayBuffer):
 
     def __init__(
         self,
-        dataset: TransitionDataset,
+        dataset: Transitions,
         observation_space: spaces.Box,
         action_space: spaces.Box,
         device: th.device | str = "auto",
@@ -58,7 +63,7 @@ class FixedReplayBuffer(ReplayBuffer):
         raise InputError("reset", "the replay buffer is fixed", "Build a new TransitionDataset and call model.set_dataset()")
 
 
-def check_fits_spaces(dataset: TransitionDataset, observation_space: spaces.Space, action_space: spaces.Space) -> None:
+def check_fits_spaces(dataset: Transitions, observation_space: spaces.Space, action_space: spaces.Space) -> None:
     """:raises InputError: unless the data could come from an environment with these spaces"""
     check_spaces(observation_space, action_space)
     assert isinstance(observation_space, spaces.Box)
@@ -68,7 +73,7 @@ def check_fits_spaces(dataset: TransitionDataset, observation_space: spaces.Spac
     check_actions_inside(dataset.actions, action_space)
 
 
-def spaces_of(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
+def spaces_of(dataset: Transitions) -> tuple[spaces.Box, spaces.Box]:
     """
     The spaces a data set was given, or the widest that make sense of it: any state, and the range of actions seen.
 
@@ -91,14 +96,15 @@ def spaces_of(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
     return observation_space, action_space
 
 
-def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
+def fields_of_replay_buffer(buffer: ReplayBuffer) -> dict[str, Any]:
     """
     Everything a replay buffer holds, in the environment's units and in the order it happened, environment by environment.
 
     :param buffer: filled by any SB3 off-policy algorithm, with one or several environments
+    :return: arguments of :class:`sb3_nopg.TransitionDataset`
     """
     if isinstance(buffer, FixedReplayBuffer):
-        return buffer.dataset
+        return {field.name: getattr(buffer.dataset, field.name) for field in dataclasses.fields(Transitions)}
     if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, DictReplayBuffer | NStepReplayBuffer):
         raise InputError("replay_buffer", f"{type(buffer).__name__} is not supported", "Use a plain ReplayBuffer")
     if buffer.size() == 0 or (buffer.full and buffer.optimize_memory_usage and buffer.buffer_size == 1):
@@ -138,14 +144,14 @@ def dataset_from_replay_buffer(buffer: ReplayBuffer) -> TransitionDataset:
     ends = dones.copy()
     ends[len(rows) - 1 :: len(rows)] = True
     low, high = buffer.action_space.low.astype(np.float64), buffer.action_space.high.astype(np.float64)
-    return TransitionDataset(
+    return dict(
         observations=by_environment(buffer.observations[rows]),
         actions=low + 0.5 * (by_environment(buffer.actions[rows]) + 1.0) * (high - low),
         rewards=by_environment(buffer.rewards[rows]),
         next_observations=by_environment(next_observations),
         terminals=dones & ~timeouts,
         timeouts=timeouts,
-        episode_ids=np.concatenate([[0], np.cumsum(ends)[:-1]]),
+        episode_ids=labels_from_ends(ends),
         observation_space=buffer.observation_space,
         action_space=buffer.action_space,
     )
@@ -185,11 +191,11 @@ class _Unpickler(pickle.Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        found = super().find_class(module, name)
-        return self._recorded if found is TransitionDataset else found
+        found = super().find_class(_MOVED.get(module, module), name)
+        return partial(self._recorded, found) if isinstance(found, type) and issubclass(found, Transitions) else found
 
-    def _recorded(self, *fields: Any) -> TransitionDataset:
-        n_fields = len(dataclasses.fields(TransitionDataset))
+    def _recorded(self, kind: type[Transitions], *fields: Any) -> Transitions:
+        n_fields = len(dataclasses.fields(kind))
         for synthetic in fields[n_fields:]:
             check_recorded(self._path, synthetic)
-        return TransitionDataset(*fields[:n_fields])
+        return kind(*fields[:n_fields])

@@ -1,4 +1,9 @@
-"""Short names for large things, to tell whether two of them are the same."""
+"""
+Short names for large things, to tell whether two of them are the same.
+
+Files keep them, data sets' in checkpoints, models and what lies beside them, parameters' in exported policies and reports: how
+they are made must stay as it is.
+"""
 
 import hashlib
 import weakref
@@ -41,9 +46,14 @@ def dataset_fingerprint(dataset: TransitionDataset) -> str:
 
 def parameter_fingerprint(module: th.nn.Module) -> str:
     """
-    :param module: whose parameters and buffers count
+    :param module: whose parameters and buffers count, with their names
     """
-    return array_fingerprint(tensor.detach().cpu().numpy() for tensor in module.state_dict().values())
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        array = tensor.cpu().numpy()
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def settings_of(model: Any, names: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin
 
 # Coverage is judged at so many transitions, against so many; more would not change the median.
 _N_JUDGED, _N_AGAINST = 500, 20_000
@@ -77,9 +77,8 @@ def _episodes(dataset: TransitionDataset) -> dict[str, Any] | None:
     ids = episode_labels(dataset)
     if ids is None:
         return None
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    # In the order in which they begin, rows of an episode together.
-    number = np.argsort(np.argsort(first))[inverse]
+    number = numbered_as_they_begin(ids)
+    # Rows of an episode together.
     order = np.argsort(number, kind="stable")
     lengths = np.bincount(number)
     last = np.cumsum(lengths) - 1

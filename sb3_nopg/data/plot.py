@@ -9,9 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import replacing
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels
 
 # More points than this only make the picture darker.
 _N_POINTS = 5_000

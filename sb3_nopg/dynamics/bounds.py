@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import is_count
 from sb3_nopg.dynamics.coordinates import Coordinates
 
 # Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
@@ -51,7 +51,7 @@ class Bounds:
     """
     :param coordinates: of the states
     :param low: of all states that were seen and did not end the task, (d,)
-    :param high: likewise, (d,)
+    :param high: of the same states, (d,)
     :param ends_low: whether the task ends below, (d,)
     :param ends_high: whether the task ends above, (d,)
     :param limit_columns: columns of the observation that have limits, (c,)
@@ -254,7 +254,7 @@ def _checked_limits(
     n_columns = observations.shape[1]
     columns, ends, widths = [], [], []
     for column, limit in limits.items():
-        if isinstance(column, bool) or not isinstance(column, int | np.integer) or not 0 <= column < n_columns:
+        if not is_count(column, 0, n_columns - 1):
             raise InputError("limits", f"{column!r} is no column", f"Name columns 0 to {n_columns - 1} of the observation")
         try:
             low, high = (bound if end is None else float(end) for end, bound in zip(limit, (-math.inf, math.inf), strict=True))

@@ -60,7 +60,7 @@ class Choices:
     :param n_earlier_steps: that count beside the last state and action
     :param products: whether products of actions count too
     :param unexplained: share of the changes' variance that is left where the model has not seen them
-    :param reward: likewise of the reward
+    :param reward: the same share of the reward's variance
     """
 
     kernels: tuple[Kernel, ...]

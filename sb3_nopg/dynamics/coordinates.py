@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import is_count
 
 # How far from the unit circle a pair of columns may lie, in any row: encoders and files round.
 _ROUNDING = 1e-3
@@ -209,8 +209,8 @@ def _checked(observations: th.Tensor, angles: Sequence[tuple[int, int]]) -> tupl
     if not isinstance(angles, tuple | list):
         raise InputError("angles", f"{angles!r} is no list of pairs", "Give pairs of columns, or () for none")
     for pair in angles:
-        whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(i, int | np.integer) for i in pair)
-        if not whole or not all(0 <= i < n_columns for i in pair) or pair[0] == pair[1]:
+        are_columns = isinstance(pair, tuple | list) and all(is_count(i, 0, n_columns - 1) for i in pair)
+        if not are_columns or len(pair) != 2 or pair[0] == pair[1]:
             raise InputError("angles", f"{pair!r} is no pair of columns", f"Give two of the columns 0 to {n_columns - 1}")
         i, j = int(pair[0]), int(pair[1])
         if {i, j} & {column for known in pairs for column in known}:

@@ -1,16 +1,32 @@
 """What a model of the system has found in the data, in words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from sb3_nopg.dynamics.bounds import Bounds
+from sb3_nopg.dynamics.choices import Choices
+from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.nodes import NodeMaps
 from sb3_nopg.dynamics.regression import targets_of_each
-from sb3_nopg.dynamics.rewards import GivenReward
-
-if TYPE_CHECKING:
-    from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.rewards import GivenReward, RewardModel
 
 
-def described(model: "DynamicsModel", names: Sequence[str] | None = None) -> list[tuple[str, str]]:
+class Described(Protocol):
+    """A model of a system, as far as there are words for it."""
+
+    @property
+    def coordinates(self) -> Coordinates: ...
+    @property
+    def choices(self) -> Choices: ...
+    @property
+    def nodes(self) -> NodeMaps: ...
+    @property
+    def bounds(self) -> Bounds: ...
+    @property
+    def reward(self) -> RewardModel | None: ...
+
+
+def described(model: Described, names: Sequence[str] | None = None) -> list[tuple[str, str]]:
     """
     :param model: of a system
     :param names: of the observation's columns
@@ -30,13 +46,13 @@ def described(model: "DynamicsModel", names: Sequence[str] | None = None) -> lis
     return lines
 
 
-def _coordinates(model: "DynamicsModel", names: Sequence[str] | None) -> list[str]:
+def _coordinates(model: Described, names: Sequence[str] | None) -> list[str]:
     coordinates = model.coordinates
     around = [" (all around)" if whole else "" for whole in coordinates.round.tolist()]
     return [f"{name}{told}" for name, told in zip(coordinates.names(names), around, strict=True)]
 
 
-def _bandwidths(model: "DynamicsModel", names: Sequence[str] | None) -> str:
+def _bandwidths(model: Described, names: Sequence[str] | None) -> str:
     every, kernels = model.coordinates.names(names), model.choices.kernels
     if model.choices.is_affine:
         known = ", believed beyond the recorded range" if model.choices.exact else ""
@@ -58,14 +74,14 @@ def _earlier(n: int) -> str:
     return f"{n} {'counts' if n == 1 else 'count'}, by action and change: the state alone does not say enough"
 
 
-def _unexplained(model: "DynamicsModel") -> str:
+def _unexplained(model: Described) -> str:
     text = f"{_percent(model.choices.unexplained)} of the changes' variance, where the episode was left out"
     if isinstance(model.reward, GivenReward):
         return f"{text}; the reward is given"
     return f"{text}; {_percent(model.choices.reward.unexplained)} of the reward's"
 
 
-def _ends(model: "DynamicsModel", names: Sequence[str]) -> str:
+def _ends(model: Described, names: Sequence[str]) -> str:
     bounds = model.bounds
     found = []
     for side, flags, edges in (("below", bounds.ends_low, bounds.low), ("above", bounds.ends_high, bounds.high)):

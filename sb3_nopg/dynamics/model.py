@@ -10,6 +10,7 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
@@ -323,20 +324,10 @@ def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]
 
 
 def _check_numbers(bandwidth: Any, n_earlier_steps: Any, n_nodes: Any) -> None:
-    given = {"bandwidth": bandwidth, "n_earlier_steps": n_earlier_steps, "n_nodes": n_nodes}
-    for name, value in given.items():
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not value >= 0:
-            raise InputError(name, f"{value!r} is out of range", "Give a larger number, or leave it out")
-        if name != "bandwidth" and not (np.isfinite(value) and value == int(value)):
-            raise InputError(name, f"{value!r} is no whole number", "Give one, or leave it out")
-    if bandwidth == 0 or (n_nodes is not None and n_nodes < _LEAST_NODES):
-        name = "bandwidth" if bandwidth == 0 else "n_nodes"
-        raise InputError(name, f"{given[name]!r} is out of range", "Give a larger number, or leave it out")
-    if n_earlier_steps is not None and n_earlier_steps > MOST_EARLIER:
-        problem = f"{n_earlier_steps} are more than the model can tell apart"
-        raise InputError("n_earlier_steps", problem, f"Give {MOST_EARLIER} at most")
+    fix = "Give a larger number, or leave it out"
+    check_number("bandwidth", bandwidth, 0.0, np.inf, high_included=True, optional=True, fix=fix)
+    check_count("n_earlier_steps", n_earlier_steps, 0, MOST_EARLIER, optional=True)
+    check_count("n_nodes", n_nodes, _LEAST_NODES, optional=True)
 
 
 def _check_enough(dataset: TransitionDataset, coordinates: Coordinates) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.past import recorded_past

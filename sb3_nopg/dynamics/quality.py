@@ -14,9 +14,10 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import is_count
 from sb3_nopg.data.action_lag import rows_with_a_past
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.dynamics.cross_validation import LeftOut
 from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
 from sb3_nopg.dynamics.prepared import Prepared
@@ -105,8 +106,8 @@ def model_errors(
     :param seed: of what is left out
     :param fit_settings: of :meth:`DynamicsModel.fit`
     """
-    if not steps or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 for n in steps):
-        raise InputError("steps", f"{steps!r}", "Give positive whole numbers")
+    if not steps or not all(is_count(n) for n in steps):
+        raise InputError("steps", f"{steps!r} are no numbers of steps", "Give positive whole numbers")
     model, left_out = fit_without(dataset, like, seed, **fit_settings)
     affine = _one_affine(_rest(dataset, left_out), model, **fit_settings)
     data = Prepared.of(dataset, model.coordinates, np.array(dataset.rewards, dtype=np.float64))

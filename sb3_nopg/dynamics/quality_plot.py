@@ -36,7 +36,7 @@ def plot_predictions(
 
     :param dataset: recorded transitions, in episodes
     :param path: ``.png``, ``.pdf`` or ``.svg`` to write; None for none
-    :param like: a model of the same data whose choices to take over; None to choose anew
+    :param like: a model of the same data whose choices to take over; None to choose again
     :param n_episodes: to draw at most, the longest of those that were left out
     :param names: of the observation's columns
     :param seed: of what is left out

@@ -55,7 +55,7 @@ class QuadraticReward:
     r̂ = vᵀ M v with v = (1, x, a), all standardised, within the range of the rewards that were seen unless it is exact.
 
     :param mean: of (x, a), (d + d_a,)
-    :param scale: likewise
+    :param scale: of (x, a), (d + d_a,)
     :param matrix: M, symmetric, (1 + d + d_a, 1 + d + d_a)
     :param low: smallest reward of the data, or −∞
     :param high: largest, or ∞

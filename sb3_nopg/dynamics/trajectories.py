@@ -95,7 +95,7 @@ class Path:
     local_rewards: th.Tensor
 
 
-def follow(
+def step_through(
     model: DynamicsModel,
     act: Act,
     starts: th.Tensor,

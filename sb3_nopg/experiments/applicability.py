@@ -99,7 +99,7 @@ def summarize(results: list[tuple[Trial, Result]], folder: pathlib.Path, extent:
     return (
         "What each method does with each kind of data and policy; where it runs, the mean cosine of its gradients to the true "
         "one. Bias and spread are in units of the true gradient's length, averaged over three gains: the behaviour's, a near "
-        "one and a far one; what follows ± is half a 95 % interval over data sets at one gain, likewise averaged. "
+        "one and a far one; what follows ± is half a 95 % interval over data sets at one gain, averaged the same way. "
         "`no gradient` counts where a method had none to give; averages are over the others.\n\n"
         f"{markdown_table(rows)}\nWhat was said by those that refused:\n\n" + "\n".join(said) + "\n"
     )

@@ -1,10 +1,12 @@
 """Data of the kinds that the paper's table of applicability names, on the regulator, and what each method makes of them."""
 
 import inspect
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from sb3_nopg.bellman.settings import SampleSettings
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines import PWIS, OfflineDPG, linear_gaussian_behavior
 from sb3_nopg.experiments.lqr_methods import (
@@ -88,8 +90,9 @@ def case_gradient(method: str, case: str, data: TransitionDataset, seed: int, de
 
 def _our_defaults() -> dict[str, Any]:
     """In place of what the LQR experiment takes from the paper."""
-    names = (*BY_DENSITY, *PAPER_ESTIMATE, "keep_largest")
-    return {name: inspect.signature(NOPG).parameters[name].default for name in names}
+    defaults = {field.name: field.default for field in fields(SampleSettings)}
+    changed = {name: defaults[name] for name in (*BY_DENSITY, *PAPER_ESTIMATE, "keep_largest")}
+    return {"transitions": inspect.signature(NOPG).parameters["transitions"].default, **changed}
 
 
 def _demonstrations(n_trajectories: int, seed: int) -> TransitionDataset:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from sb3_nopg.bellman.settings import grouped
 from sb3_nopg.common.errors import SolverError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines import PWIS, OfflineDPG, linear_gaussian_behavior
 from sb3_nopg.experiments.lqr_problem import SETTINGS, input_space
-from sb3_nopg.nopg import NOPG
+from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
 GAMMA = 0.9
@@ -24,7 +25,7 @@ class Method:
     :param kind: of data and policy, ``"deterministic"`` or ``"stochastic"``
     :param learning_rate: of Adam, the paper's
     :param n_updates: of the path; the paper does not tell. PWIS makes small steps
-    :param n_quick_updates: likewise
+    :param n_quick_updates: of the path in a quick run
     """
 
     kind: str
@@ -42,12 +43,11 @@ METHODS = {
     "PWIS": Method("stochastic", 2.5e-4, 4000, 200),
     "PWIS, self-normalised": Method("stochastic", 2.5e-4, 4000, 200),
 }
-# The paper's estimate, without what our defaults add to it.
-PAPER_ESTIMATE: dict[str, Any] = {name: AS_IN_THE_PAPER[name] for name in ("weights", "pessimism")}
+_OF_THE_PAPER: dict[str, Any] = AS_IN_THE_PAPER["estimator_kwargs"]
 # How the paper chooses bandwidths.
-BY_DENSITY: dict[str, Any] = {
-    name: AS_IN_THE_PAPER[name] for name in ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")
-}
+BY_DENSITY: dict[str, Any] = {name: value for name, value in _OF_THE_PAPER.items() if name.endswith("bandwidth")}
+# The paper's estimate, without what our defaults add to it.
+PAPER_ESTIMATE: dict[str, Any] = {name: value for name, value in _OF_THE_PAPER.items() if name not in BY_DENSITY}
 # The paper's, on average over its data sets, and how many entries of each row of P̂ it keeps.
 _WIDE = {"state_bandwidth": [0.03, 0.05], "action_bandwidth": [0.33, 0.27], "keep_largest": 5}
 _NARROW = {"state_bandwidth": [0.008, 0.003], "action_bandwidth": [0.02, 0.02], "keep_largest": 10}
@@ -60,22 +60,22 @@ def nopg(setting: str, kind: str, data: TransitionDataset, seed: int = 0, device
     :param data: transitions
     :param seed: of the draws of actions
     :param device: to compute on
-    :param changes: arguments of NOPG in place of the paper's
+    :param changes: arguments of NOPG or of its estimator in place of the paper's
     """
     # The narrow ones belong to the paper's stochastic data, which hardly leave one curve.
     paper: dict[str, Any] = _NARROW if (setting, kind) == ("paper", "stochastic") else _WIDE
-    arguments = {**PAPER_ESTIMATE, **paper, "next_state_bandwidth": paper["state_bandwidth"], **changes}
-    return NOPG(
+    arguments = {"transitions": AS_IN_THE_PAPER["transitions"], **PAPER_ESTIMATE, **paper}
+    arguments = {**arguments, "next_state_bandwidth": paper["state_bandwidth"], **changes}
+    return (NOPGS if kind == "stochastic" else NOPGD)(
         "LinearPolicy",
         None,
         dataset=data,
-        variant="S" if kind == "stochastic" else "D",
         initial_states=[[1.0, 1.0]],
         gamma=GAMMA,
         policy_kwargs=_policy(setting, kind),
         seed=seed,
         device=device,
-        **arguments,
+        **grouped(arguments),
     )
 
 

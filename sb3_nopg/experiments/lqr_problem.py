@@ -27,7 +27,7 @@ class Setting:
     :param input_std: noise of stochastic behaviour and stochastic policies, on each input at every step
     :param horizon: steps that the true return counts; None for all of them
     :param offsets: gains where gradients are asked for, from those of the behaviour: of k₁, of k₂
-    :param quick_offsets: likewise, fewer
+    :param quick_offsets: the same for a quick run, fewer
     """
 
     input_reward: float

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from sb3_nopg.bellman.settings import grouped
 from sb3_nopg.common.errors import SolverError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines import (
@@ -24,16 +25,18 @@ from sb3_nopg.experiments.baselines import (
 from sb3_nopg.experiments.baselines.d3rlpy_runner import train as train_d3rlpy
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3RLPY_VERSION
 from sb3_nopg.experiments.experiment import Result, Trial, device_of
-from sb3_nopg.nopg import NOPG
+from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
 _BANDWIDTHS = ("state_bandwidth", "action_bandwidth", "next_state_bandwidth")
 # The paper's stay what they are when this library's defaults change. Each task adds its factors to them.
 _NOPG_SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {
-        **AS_IN_THE_PAPER,
-        "n_next_state_samples": 1,
+        "transitions": AS_IN_THE_PAPER["transitions"],
+        "keep": AS_IN_THE_PAPER["keep"],
         "learning_rate": 1e-2,
+        **AS_IN_THE_PAPER["estimator_kwargs"],
+        "n_next_state_samples": 1,
     },
     "defaults": {},
 }
@@ -136,16 +139,15 @@ def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: s
             arguments["action_bandwidth_factor"] = _action_factors(dataset.actions, factor)
         if variant == "S":
             arguments.update(final_std_scale=_FINAL_STD_SCALE, policy_kwargs={"max_std": task.max_std})
-    return NOPG(
+    return (NOPGS if variant == "S" else NOPGD)(
         "MlpPolicy",
         None,
         dataset=dataset,
         gamma=task.gamma,
         initial_states=task.initial_states,
-        variant=variant,
         seed=trial["seed"],
         device=device_of(trial),
-        **arguments,
+        **grouped(arguments),
     )
 
 

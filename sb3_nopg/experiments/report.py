@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy import stats
 
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.common.files import replacing
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.results_file import Record
 from sb3_nopg.experiments.versions import version_numbers, versions_told

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.common.files import replacing
 from sb3_nopg.experiments.code_version import code_version
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial
 from sb3_nopg.experiments.extent import Extent

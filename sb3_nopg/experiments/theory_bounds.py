@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from sb3_nopg.bellman.settings import grouped
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial, device_of
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.lqr_chains import (
@@ -97,10 +98,9 @@ def _run_value(trial: Trial) -> Result:
         gamma=GAMMA,
         initial_states=[[1.0]],
         policy_kwargs={"initial_gain": [[GAIN]]},
-        n_next_state_samples=5,
         seed=trial["seed"],
         device=device_of(trial),
-        **{**AS_IN_THE_PAPER, **bandwidths},
+        **grouped(AS_IN_THE_PAPER, n_next_state_samples=5, **bandwidths),
     )
     constants = (lipschitz, lipschitz_value, decay, [bandwidth], [bandwidth], [bandwidth], GAMMA)
     return _result(

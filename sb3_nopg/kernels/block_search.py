@@ -26,7 +26,7 @@ _LARGEST_GROUP = 256
 class BlockSearch:
     """
     :param queries: divided by the bandwidth, (m, d)
-    :param samples: likewise, (n, d)
+    :param samples: divided by the bandwidth, (n, d)
     """
 
     def __init__(self, queries: th.Tensor, samples: th.Tensor):

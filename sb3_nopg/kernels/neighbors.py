@@ -13,7 +13,7 @@ import numpy as np
 import torch as th
 from scipy.spatial import KDTree
 
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 from sb3_nopg.kernels.block_search import BlockSearch
 
 NeighborCount = int | Literal["auto"] | None
@@ -231,9 +231,5 @@ def _keep(squared: th.Tensor, indices: th.Tensor, log_rest: th.Tensor, count: in
 
 def check_neighbor_count(n_neighbors: NeighborCount) -> None:
     """:raises InputError: unless it is a positive count, ``"auto"`` or None"""
-    if n_neighbors is None or (isinstance(n_neighbors, str) and n_neighbors == "auto"):
-        return
-    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer) or n_neighbors < 1:
-        raise InputError(
-            "n_neighbors", f"{n_neighbors!r} is not a positive whole number", 'Give a count, "auto" or None for all'
-        )
+    if not (isinstance(n_neighbors, str) and n_neighbors == "auto"):
+        check_count("n_neighbors", n_neighbors, optional=True, fix='Give a count, "auto" or None for all')

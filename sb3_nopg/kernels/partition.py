@@ -77,7 +77,7 @@ def sum_members(x: th.Tensor, members: th.Tensor, is_member: th.Tensor) -> th.Te
     """
     :param x: one number a point, (n,)
     :param members: as :meth:`Partition.table` gives them, (c, size)
-    :param is_member: likewise
+    :param is_member: from the same method, (c, size)
     :return: the sum of each cell, (c,)
     """
     return x.index_select(0, members.reshape(-1)).view(members.shape).mul_(is_member).sum(dim=1)

@@ -83,9 +83,9 @@ class Support:
     :param state_bandwidth: of the state kernel ψ, (d_s,)
     :param action_bandwidth: of the action kernel φ, (d_a,)
     :param n_neighbors: see :func:`sb3_nopg.kernels.neighbors.find_neighbors`
-    :param truncation_tolerance: likewise
+    :param truncation_tolerance: see the same function
     :param keep_largest: entries kept in each row of weights, see :func:`sb3_nopg.kernels.weights.largest_weights`
-    :param kl_bound: divergence allowed to each row of weights, likewise
+    :param kl_bound: divergence allowed to each row of weights, see the same function
     :param local_linear: correct the weights to first order, see :mod:`sb3_nopg.kernels.local_linear`
     :param pessimism: κ, weight of an imaginary sample at every state and action. Each row of weights then sums to
         its confidence M / (M + κ), where M is the kernel mass of the samples; what it lacks stands for a bad end

@@ -1,6 +1,5 @@
 """What an exported policy says of itself: names, units, limits, rate, range of the training data, digest, versions."""
 
-import hashlib
 import math
 import platform
 import warnings
@@ -16,6 +15,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
+from sb3_nopg.data.fingerprint import parameter_fingerprint
 
 FORMAT_VERSION = 1
 
@@ -40,17 +41,18 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
             description[field] = _labels(field, given[field], told.get(field), default)
         if len(set(description[f"{kind}_names"])) != n:
             raise InputError(f"{kind}_names", f"{description[f'{kind}_names']} has a name twice", "Tell them apart")
-    period_s = given["control_period_s"]
+    period_s = told.get("control_period_s") if given["control_period_s"] is None else given["control_period_s"]
+    check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")
     low, high = _data_range(model)
     return {
         **description,
         # As the file has them.
         "action_low": model.action_space.low.astype(np.float32).tolist(),
         "action_high": model.action_space.high.astype(np.float32).tolist(),
-        "control_period_s": _checked_period(told.get("control_period_s") if period_s is None else period_s),
+        "control_period_s": None if period_s is None else float(period_s),
         "data_low": low,
         "data_high": high,
-        "digest": digest(deployed),
+        "digest": parameter_fingerprint(deployed),
         "algorithm": type(model).__name__,
         "created_by": f"sb3-nopg {_version('sb3_nopg')}",
         "versions": {
@@ -96,15 +98,6 @@ def _labels(field: str, given: Any, told: Any, default: list[str]) -> list[str]:
     return list(given)
 
 
-def _checked_period(period_s: Any) -> float | None:
-    if period_s is None:
-        return None
-    is_number = isinstance(period_s, int | float | np.integer | np.floating) and not isinstance(period_s, bool)
-    if not is_number or not 0.0 < period_s < math.inf:
-        raise InputError("control_period_s", f"{period_s!r} is not a positive number", "Give the seconds between two actions")
-    return float(period_s)
-
-
 def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
     """Smallest and largest observation of the training data in each dimension; empty where the model holds no data."""
     buffer = getattr(model, "replay_buffer", None)
@@ -113,16 +106,6 @@ def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
         return [], []
     observations = buffer.observations[: buffer.size()]
     return observations.min(axis=(0, 1)).tolist(), observations.max(axis=(0, 1)).tolist()
-
-
-def digest(deployed: th.nn.Module) -> str:
-    """SHA-256 of all numbers that the policy consists of."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(deployed.state_dict().items()):
-        array = tensor.cpu().numpy()
-        total.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-        total.update(array.tobytes())
-    return total.hexdigest()
 
 
 def _version(module: str) -> str:

@@ -19,7 +19,9 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.policies.description import describe, digest
+from sb3_nopg.common.files import replacing
+from sb3_nopg.data.fingerprint import parameter_fingerprint
+from sb3_nopg.policies.description import describe
 
 # Of ONNX: read by every onnxruntime since 1.12.
 OPSET_VERSION = 17
@@ -136,7 +138,7 @@ def policy_digest(model: BaseAlgorithm) -> str:
     :param model: as for :func:`export`
     :return: what the exported file gives as its digest
     """
-    return digest(_deployed(model)[0])
+    return parameter_fingerprint(_deployed(model)[0])
 
 
 def _deployed(model: BaseAlgorithm) -> tuple[DeployedPolicy, VecNormalize | None]:
@@ -253,14 +255,10 @@ def _evaluator(content: bytes) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _write_whole(path: pathlib.Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if not path.parent.is_dir():
+        raise InputError("path", f"there is no folder {path.parent}", "Make it, or choose another place")
     try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            partial.write_bytes(content)
     except OSError as error:
         raise InputError("path", f"{path} cannot be written ({error})", "Choose a place that can be written to") from error
-    finally:
-        partial.unlink(missing_ok=True)

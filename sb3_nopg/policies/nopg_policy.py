@@ -12,6 +12,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import nn
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number, is_count
 
 
 def _numbers(name: str, value: Any, fix: str) -> np.ndarray:
@@ -173,7 +174,7 @@ class DeterministicMlpPolicy(NOPGPolicy):
         **kwargs: Any,
     ):
         super().__init__(observation_space, action_space, **kwargs)
-        if not isinstance(net_arch, list | tuple) or not all(isinstance(n, int | np.integer) and n > 0 for n in net_arch):
+        if not isinstance(net_arch, list | tuple) or not all(is_count(n) for n in net_arch):
             raise InputError("net_arch", f"{net_arch} is no list of layer sizes", "Give one list: there is no critic to size")
         self.net_arch, self.activation_fn = list(net_arch), activation_fn
         outputs = self.n_heads * action_space.shape[0]
@@ -205,8 +206,7 @@ class GaussianMlpPolicy(DeterministicMlpPolicy):
 
     def __init__(self, *args: Any, max_std: float = 0.5, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        if not (isinstance(max_std, int | float) and np.isfinite(max_std) and max_std > 0):
-            raise InputError("max_std", f"{max_std} is not a positive number", "Give a share of half the action range")
+        check_number("max_std", max_std, 0.0, np.inf, fix="Give a positive share of half the action range")
         self.max_std = max_std
 
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:

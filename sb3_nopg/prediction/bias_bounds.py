@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import erfcx, log_ndtr, logsumexp
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 
 __all__ = ["bias_bound_regression", "bias_bound_value"]
 
@@ -81,9 +82,8 @@ def bias_bound_value(
     lipschitz_value = _constant("lipschitz_value", lipschitz_value)
     lipschitz_transition = _constant("lipschitz_transition", lipschitz_transition)
     lipschitz_log_density = _constant("lipschitz_log_density", lipschitz_log_density)
-    gamma = _constant("gamma", gamma)
-    if gamma >= 1.0:
-        raise InputError("gamma", f"{gamma} is not below one", "The bound needs a discount factor in [0, 1)")
+    check_number("gamma", gamma, 0.0, 1.0, low_included=True)
+    gamma = float(gamma)
     state_bandwidth = _bandwidth("state_bandwidth", state_bandwidth)
     action_bandwidth = _bandwidth("action_bandwidth", action_bandwidth)
     next_state_bandwidth = _bandwidth("next_state_bandwidth", next_state_bandwidth)
@@ -123,14 +123,8 @@ def _smoothing_bias(lipschitz_function: float, lipschitz_log_density: float, ban
 
 def _constant(field: str, constant: float) -> float:
     """The number as a finite, non-negative float."""
-    fix = "Give a finite number that is zero or positive"
-    try:
-        constant = float(constant)
-    except (TypeError, ValueError):
-        raise InputError(field, f"{constant!r} is not a number", fix) from None
-    if not np.isfinite(constant) or constant < 0.0:
-        raise InputError(field, f"{constant} is out of range", fix)
-    return constant
+    check_number(field, constant, 0.0, math.inf, low_included=True, fix="Give a finite number that is zero or positive")
+    return float(constant)
 
 
 def _bandwidth(field: str, bandwidth: ArrayLike) -> np.ndarray:

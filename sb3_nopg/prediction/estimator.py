@@ -1,199 +1,208 @@
-"""All that follows from data and settings, and nothing of a policy: a model of the system, and where the task starts."""
+"""All that follows from data and settings, and nothing of a policy. Change an input, and make another one."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch as th
-from scipy.spatial import cKDTree
+from gymnasium import spaces
 
-from sb3_nopg.bellman.gradient import Bundle, Friction
-from sb3_nopg.bellman.on_nodes import NodeEquation
-from sb3_nopg.bellman.riccati import LinearController, riccati_controller
-from sb3_nopg.bellman.value_iteration import GreedyChoice, iterate_values
-from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.dynamics.costs import Costs
+from sb3_nopg.bellman.preparation import build_problem
+from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.bellman.problem_size import available_memory, check_memory, size_of
+from sb3_nopg.bellman.settings import SampleSettings
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.buffer import spaces_of
+from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.dynamics.prepared import Prepared
-from sb3_nopg.dynamics.rewards import recorded_rewards
-from sb3_nopg.dynamics.trajectories import draw_noise
+from sb3_nopg.kernels.bandwidth import Bandwidths, select_bandwidths
+from sb3_nopg.prediction.model_estimator import ModelEstimator
+from sb3_nopg.prediction.starts import Starts
 
-# Steps followed where the horizon is as it comes: this many times 1 / (1 − γ), and no more than so many.
-_HORIZONS, _MOST_STEPS = 3.0, 120
-# To the end means until the discount has left this little.
-_LEFT, _LONGEST = 0.01, 500
-# Cost of an action that changes by its whole range in a step, as a share of the largest reward, and of a state at the edge of
-# the recorded range in all coordinates, as a share of what the step earns.
-_CHANGE_COST, _DISTANCE_COST = 0.1, 0.2
-# What a policy in training has to overcome: so much of a small action has an effect, from trajectory to trajectory, and so
-# large is a small one, as a share of half the range.
-_EFFECTS, _SMALL_ACTION = (0.5, 1.2), 0.4
-# Start states that nodes are put at.
-_MOST_NODE_STARTS = 200
+# What a model of other data takes from the user's settings; coordinates and the like it takes from the first model.
+_OF_ANY_DATA = ("limits", "reward", "n_nodes", "seed")
 
 
-@dataclass(frozen=True)
-class ModelEstimator:
+@dataclass(frozen=True, eq=False)
+class EstimatorSettings:
     """
-    :param dataset: recorded transitions
-    :param dynamics: a model of them, on the device that is worked on
-    :param initial_states: observations where the task starts, (n₀, d_s)
     :param gamma: discount
+    :param transitions: ``"model"`` or ``"samples"``
+    :param samples: of the equation on samples
+    :param model_kwargs: of the model, see :meth:`sb3_nopg.DynamicsModel.fit`
+    :param action_space: what policies can do
+    :param is_stochastic: whether policies draw their actions
+    :param n_units: of the policies' layers, all together: what they need of the memory
+    :param seed: of all draws
+    :param device: to work on
+    """
+
+    gamma: float
+    transitions: str
+    samples: SampleSettings
+    model_kwargs: dict[str, Any]
+    action_space: spaces.Box
+    is_stochastic: bool
+    n_units: int
+    seed: int
+    device: th.device
+
+    @property
+    def on_model(self) -> bool:
+        """Whether next states come from a model."""
+        return self.transitions == "model"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """
+    :param dataset: transitions to estimate from
+    :param settings: of the estimate
+    :param starts: where the task starts
+    :param epoch: how often the draws were made
+    :param first: the estimator whose rules are taken over, where this one is on other data
     """
 
     dataset: TransitionDataset
-    dynamics: DynamicsModel
-    initial_states: np.ndarray
-    gamma: float
+    settings: EstimatorSettings
+    starts: Starts
+    epoch: int = 0
+    first: "Estimator | None" = None
+    _kept_problem: BellmanProblem | None = field(default=None, repr=False)
 
-    @classmethod
-    def fit(
-        cls,
-        dataset: TransitionDataset,
-        initial_states: np.ndarray,
-        gamma: float,
-        device: th.device | str,
-        like: DynamicsModel | None = None,
-        **settings: Any,
-    ) -> "ModelEstimator":
-        """
-        :param dataset: recorded transitions
-        :param initial_states: observations where the task starts, (n₀, d_s)
-        :param gamma: discount
-        :param device: to work on
-        :param like: a model whose choices to take over
-        :param settings: of :meth:`sb3_nopg.dynamics.DynamicsModel.fit`
-        """
-        starts, reward = initial_states[:_MOST_NODE_STARTS], settings.get("reward")
-        if reward is not None:
-            earned = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
-            dataset = replace(dataset, rewards=earned)
-        dynamics = DynamicsModel.fit(dataset, initial_states=starts, like=like, **settings)
-        return cls(dataset, dynamics.to(device), initial_states, gamma)
+    def __getstate__(self) -> dict[str, Any]:
+        # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
+        return {**{one.name: getattr(self, one.name) for one in fields(self)}, "_kept_problem": None}
 
     @cached_property
-    def starts(self) -> th.Tensor:
-        """Start states in the model's coordinates, (n₀, d)."""
-        return self._encoded(self.initial_states)
-
-    @cached_property
-    def states(self) -> th.Tensor:
-        """Recorded states in the model's coordinates, (n, d)."""
-        return self._encoded(self.dataset.observations)
-
-    @cached_property
-    def pasts(self) -> th.Tensor:
-        """What the steps before the recorded states did, or what goes with a state before which nothing is known, (n, q)."""
-        return self.dynamics.past_of(self._prepared).to(self.states.device)
-
-    @cached_property
-    def _prepared(self) -> Prepared:
-        return Prepared.of(self.dataset, self.dynamics.coordinates.to(th.device("cpu")), self.dataset.rewards)
-
-    @cached_property
-    def equation(self) -> NodeEquation:
-        """The Bellman equation on the nodes."""
-        return NodeEquation(self.dynamics, self.starts, self.gamma)
-
-    @cached_property
-    def greedy(self) -> GreedyChoice:
-        """What value iteration on the nodes would do."""
-        return iterate_values(self.equation)
-
-    @cached_property
-    def linear_controller(self) -> LinearController | None:
-        """What least squares and a Riccati equation would do."""
-        data, (low, high) = self._prepared, self.dynamics.action_range
-        whole = data.whole_steps
-        return riccati_controller(
-            self.dynamics.coordinates,
-            data.states.numpy()[whole],
-            data.actions.numpy()[whole],
-            data.coordinates.difference(data.next_states, data.states).numpy()[whole],
-            data.rewards.numpy()[whole],
-            ((high - low) / 2.0).cpu().numpy(),
+    def bandwidths(self) -> Bandwidths:
+        """Of the three kernels."""
+        data, samples = self.dataset, self.settings.samples
+        return select_bandwidths(
+            data.observations,
+            data.actions,
+            data.next_observations,
+            state=samples.state_bandwidth,
+            action=samples.action_bandwidth,
+            next_state=samples.next_state_bandwidth,
+            state_factor=samples.state_bandwidth_factor,
+            action_factor=samples.action_bandwidth_factor,
+            next_state_factor=samples.next_state_bandwidth_factor,
         )
 
+    @property
+    def problem(self) -> BellmanProblem:
+        """The Bellman equation on the samples, with its neighbour lists."""
+        return self._prepared[0]
+
+    @property
+    def action_noise(self) -> th.Tensor | None:
+        """Draws for the policy's actions at the queries of the problem, (m, a, d_a); None for a deterministic policy."""
+        return self._prepared[1]
+
     @cached_property
-    def _sample_tree(self) -> cKDTree:
-        scale = self.dynamics.nodes.interpolation.scale
-        return cKDTree(self.dynamics.coordinates.embed(self.states, scale).cpu().numpy())
+    def _prepared(self) -> tuple[BellmanProblem, th.Tensor | None]:
+        if self.first is not None:
+            # The same draws at all times, because returns on these data are compared.
+            problem = self._build(th.Generator().manual_seed(self.settings.seed))
+            return problem, self.noise_for(len(problem.queries))
+        generator = self._generator()
+        problem = self._build(generator) if self._kept_problem is None else self._kept_problem
+        # Each process draws the noise of all, so that it does not matter how many there are.
+        noise = self._draw_actions(problem.n_queries, generator)
+        return problem, None if noise is None else problem.own_queries(noise)
 
-    def nearest_samples(self, states: th.Tensor) -> np.ndarray:
+    def _build(self, generator: th.Generator) -> BellmanProblem:
+        dataset, settings, samples = self.dataset, self.settings, self.settings.samples
+        size = size_of(settings, dataset, len(self.start_states), self.starts.processes)
+        check_memory(size, available_memory(settings.device))
+        noise = None
+        if samples.n_next_state_samples > 1:
+            shape = (len(dataset), samples.n_next_state_samples, dataset.observation_dim)
+            noise = th.randn(shape, generator=generator, dtype=samples.dtype).to(settings.device)
+        return build_problem(
+            dataset,
+            self.bandwidths,
+            self.start_states,
+            settings.gamma,
+            noise,
+            samples.dtype,
+            settings.device,
+            self.starts.processes,
+            n_neighbors=samples.n_neighbors,
+            truncation_tolerance=samples.truncation_tolerance,
+            keep_largest=samples.keep_largest,
+            kl_bound=samples.kl_bound,
+            local_linear=samples.weights == "local_linear",
+            pessimism=samples.pessimism,
+        )
+
+    def noise_for(self, n_queries: int) -> th.Tensor | None:
         """
-        :param states: in the model's coordinates, (m, d)
-        :return: number of the recorded state next to each, (m,)
+        :param n_queries: m
+        :return: draws for states that are not the problem's own, the same for every state, (m, a, d_a)
         """
-        scale = self.dynamics.nodes.interpolation.scale
-        return np.asarray(self._sample_tree.query(self.dynamics.coordinates.embed(states, scale).cpu().numpy())[1])
+        noise = self._draw_actions(1, self._generator())
+        return None if noise is None else noise.expand(n_queries, -1, -1)
+
+    def _generator(self) -> th.Generator:
+        # On the CPU, whatever the device: every device gets the same draws.
+        return th.Generator().manual_seed(self.settings.seed + self.epoch)
+
+    def _draw_actions(self, n_queries: int, generator: th.Generator) -> th.Tensor | None:
+        settings = self.settings
+        if not settings.is_stochastic:
+            return None
+        shape = (n_queries, settings.samples.n_action_samples, settings.action_space.shape[0])
+        return th.randn(shape, generator=generator, dtype=settings.samples.dtype).to(settings.device)
 
     @property
-    def reward_size(self) -> float:
-        """The largest reward of the data, whatever its sign."""
-        return max(*(abs(end) for end in self.dynamics.reward_range), 1e-12)
+    def start_states(self) -> np.ndarray:
+        """Where the task starts, (n₀, d_s)."""
+        return self.starts.states
+
+    @cached_property
+    def model(self) -> ModelEstimator:
+        """A model of the system, and all that follows from it."""
+        settings, dataset = self.settings, self.dataset
+        if dataset.action_space is None and not self._actions_are_all_there_is:
+            # Other data than the policy's own may hold actions that it cannot take.
+            low = np.minimum(settings.action_space.low, dataset.actions.min(axis=0))
+            high = np.maximum(settings.action_space.high, dataset.actions.max(axis=0))
+            dataset = replace(dataset, action_space=spaces.Box(low, high, dtype=low.dtype.type))
+        given = {**settings.model_kwargs, "seed": settings.seed % 2**31}
+        like = None
+        if self.first is not None:
+            # Another model of the same system: its own choices, in the same coordinates.
+            like = self.first.model.dynamics
+            given = {name: value for name, value in given.items() if name in _OF_ANY_DATA}
+        return ModelEstimator.fit(dataset, self.start_states, settings.gamma, settings.device, like, **given)
 
     @property
-    def costs(self) -> Costs:
-        """What steps cost a policy in training beside their reward."""
-        # Where steps cost something, the reward itself says where to go.
-        return Costs(_CHANGE_COST * self.reward_size, _DISTANCE_COST if self.dynamics.reward_range[0] >= 0.0 else 0.0)
-
-    def n_steps(self, horizon: str | float) -> int:
-        """
-        :param horizon: steps, infinity, or ``"auto"``
-        """
-        if isinstance(horizon, str):
-            return int(min(max(round(_HORIZONS / (1.0 - self.gamma)), 10), _MOST_STEPS))
-        if horizon == float("inf"):
-            return self.steps_to_the_end
-        return int(horizon)
+    def _actions_are_all_there_is(self) -> bool:
+        """Where the space is what the data show, nobody has said that there is no more."""
+        varied = bool(np.ptp(self.dataset.actions, axis=0).all())
+        return self.first is None and varied and spaces_of(self.dataset)[1] == self.settings.action_space
 
     @property
-    def steps_to_the_end(self) -> int:
-        """Until hardly anything counts any more."""
-        return int(min(np.ceil(np.log(_LEFT) / np.log(self.gamma)) if self.gamma > 0 else 1, _LONGEST))
+    def dynamics(self) -> DynamicsModel:
+        """The model of the system."""
+        return self.model.dynamics
 
-    def bundle(
-        self,
-        seed: tuple[int, int],
-        n: int,
-        n_steps: int,
-        n_actions_drawn: int | None,
-        share_elsewhere: float = 0.5,
-        node_values: th.Tensor | None = None,
-        costs_by: Costs | None = None,
-    ) -> Bundle:
+    def on(self, dataset: TransitionDataset) -> "Estimator":
         """
-        Trajectories from start states and from elsewhere, the same for the same seed on every device. Elsewhere are recorded
-        states and, where there are many maps, nodes: data seldom show the states between those that a policy will need.
-
-        :param seed: of the draws
-        :param n: trajectories
-        :param n_steps: H
-        :param n_actions_drawn: d_a for a stochastic policy, None for a deterministic one
-        :param share_elsewhere: of the trajectories, that do not start where the task does
-        :param node_values: V at the nodes, (n_nodes,)
-        :param costs_by: what steps cost beside their reward; None for nothing
+        :param dataset: of as many dimensions; its actions may go beyond what policies can do
+        :return: an estimator on these data, from the same start states, by the same rules
         """
-        generator = th.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-        n_elsewhere, device = int(share_elsewhere * n), self.starts.device
-        n_data = n_elsewhere if self.dynamics.nodes.single else n_elsewhere // 2
-        recorded = th.randint(len(self.states), (n_data,), generator=generator).to(device)
-        reached = th.randint(len(self.dynamics.nodes), (n_elsewhere - n_data,), generator=generator).to(device)
-        started = th.randint(len(self.starts), (n - n_elsewhere,), generator=generator).to(device)
-        noise = draw_noise(self.dynamics, n_steps, n, generator)
-        drawn = None
-        if n_actions_drawn is not None:
-            drawn = th.randn(n_steps, n, n_actions_drawn, generator=generator, dtype=th.float64).to(device)
-        starts = th.cat([self.states[recorded], self.dynamics.nodes.states[reached], self.starts[started]])
-        earlier = th.cat([self.pasts[recorded], self.dynamics.past_at_rest(starts[n_data:])])
-        least, most = _EFFECTS
-        effect = least + (most - least) * th.rand(n, 1, generator=generator, dtype=th.float64)
-        low, high = (end.cpu() for end in self.dynamics.action_range)
-        friction = Friction(effect, (_SMALL_ACTION * (high - low) / 2.0).clamp_min(1e-12))
-        return Bundle(starts, n_steps, self.gamma, noise, drawn, node_values, costs_by, earlier, friction)
+        check_dataset(dataset)
+        given, own = ((data.observation_dim, data.action_dim) for data in (dataset, self.dataset))
+        if given != own:
+            raise InputError("dataset", f"{given} state and action dimensions where the model has {own}", "Give fitting data")
+        return replace(self, dataset=dataset, first=self, _kept_problem=None)
 
-    def _encoded(self, observations: np.ndarray) -> th.Tensor:
-        tensor = th.from_numpy(np.array(observations, dtype=np.float64)).to(self.dynamics.noise.device)
-        return self.dynamics.coordinates.encode(tensor)
+    def redrawn(self) -> "Estimator":
+        """The same with other draws. Only moved next states need new neighbours."""
+        moved = self.settings.samples.n_next_state_samples > 1
+        prepared = self.__dict__.get("_prepared")
+        return replace(self, epoch=self.epoch + 1, _kept_problem=None if moved or prepared is None else prepared[0])

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-import numpy as np
-
 from sb3_nopg.common.checks import check_states
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 
@@ -22,8 +20,7 @@ def follow(model: DynamicsModel, policy: Any, starts: Any, n_steps: int, noise_s
     """
     from sb3_nopg.prediction.policy_files import checked_actor
 
-    if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer) or n_steps < 1:
-        raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")
+    check_count("n_steps", n_steps)
     states = check_states("starts", starts, len(model.coordinates.fixed))
     actor = checked_actor(policy, states, model.features.n_actions)
     return roll_out(model.to("cpu"), [actor], states, int(n_steps), noise_seed)[0]

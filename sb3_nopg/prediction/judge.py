@@ -16,9 +16,10 @@ from scipy.stats import norm
 
 from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.common.threads import threads_for
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import units_of_each
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.bounds import Limit
 from sb3_nopg.dynamics.model import DynamicsModel
@@ -224,12 +225,9 @@ def judge(
 
 
 def _check_question(gamma: Any, n_steps: Any, level: Any) -> None:
-    for name, value, least in (("gamma", gamma, 0.0), ("level", level, np.finfo(float).tiny)):
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least <= value < 1.0:
-            raise InputError(name, f"{value!r} is out of range", "Give a number between 0 and 1")
-    whole = isinstance(n_steps, int | np.integer) and not isinstance(n_steps, bool)
-    if n_steps is not None and not (whole and n_steps >= 1):
-        raise InputError("n_steps", f"{n_steps!r} steps", "Give a positive whole number")
+    check_number("gamma", gamma, 0.0, 1.0, low_included=True)
+    check_number("level", level, 0.0, 1.0)
+    check_count("n_steps", n_steps, optional=True)
 
 
 def half_models(
@@ -248,7 +246,7 @@ def half_models(
     :param whole: a model of all of them, whose choices are taken over
     :param n_models: how many
     :param limits: as for the whole
-    :param reward: likewise
+    :param reward: as for the whole
     :param seed: of the halves
     :return: the models, and what a reader should know of them
     """
@@ -268,8 +266,7 @@ def halves(data: TransitionDataset, seed: int) -> tuple[np.ndarray | None, np.nd
     :param seed: of the choice
     :return: rows of one half of the episodes and of the other, (n,) each; None for both where there are too few
     """
-    labels = episode_labels(data)
-    groups = np.arange(len(data)) if labels is None else np.unique(labels, return_inverse=True)[1]
+    groups = units_of_each(data)
     n_groups = int(groups.max()) + 1
     least = 4 * (data.observation_dim + data.action_dim + 1)
     chosen = np.isin(groups, np.random.default_rng(seed).permutation(n_groups)[: n_groups // 2])

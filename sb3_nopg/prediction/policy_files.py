@@ -5,15 +5,13 @@ import pathlib
 from typing import Any
 
 import numpy as np
-from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
-from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.files.files import one_line
 from sb3_nopg.prediction.rollouts import Actor
-
-_SB3_ALGORITHMS = (PPO, SAC, TD3, DDPG, A2C)
 
 
 def actor_of(policy: Any, data: TransitionDataset) -> Actor:
@@ -77,21 +75,22 @@ def _predicting(model: Any) -> Actor:
     return lambda observations: model.predict(observations.astype(np.float32), deterministic=True)[0]
 
 
-def _load_zip(path: pathlib.Path) -> BaseAlgorithm:
-    from sb3_nopg.nopg import NOPG
-
+def _load_zip(path: pathlib.Path) -> BasePolicy:
+    """The policy alone: what trained it does not matter."""
     try:
-        saved, _, _ = load_from_zip_file(path, load_data=True, device="cpu")
+        saved, parameters, _ = load_from_zip_file(path, load_data=True, device="cpu")
     except (ValueError, OSError, KeyError) as error:
         raise InputError("policies", f"{path} is no model's file ({error})", "Give one that save() wrote") from error
-    name = getattr((saved or {}).get("policy_class"), "__module__", "")
-    candidates = (NOPG,) if name.startswith("sb3_nopg") else _SB3_ALGORITHMS
-    for algorithm in candidates:
-        try:
-            return algorithm.load(path, device="cpu")
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, AssertionError):
-            continue
-    raise InputError("policies", f"no known algorithm can load {path}", "Load it yourself and give the model")
+    saved = saved or {}
+    try:
+        spaces = saved["observation_space"], saved["action_space"]
+        policy = saved["policy_class"](*spaces, lambda _: 0.0, **saved.get("policy_kwargs", {}))
+        policy.load_state_dict(parameters["policy"])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError, AssertionError) as error:
+        fix = "Load it yourself and give the model"
+        raise InputError("policies", f"the policy in {path} cannot be built ({one_line(error)})", fix) from error
+    policy.set_training_mode(False)
+    return policy
 
 
 def _onnx_actor(path: pathlib.Path) -> Actor:

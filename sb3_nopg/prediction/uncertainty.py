@@ -10,7 +10,9 @@ import torch as th
 from sb3_nopg.bellman.on_samples import WarmStart, solve_values
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import units_of_each
 
 Region = Callable[[np.ndarray], np.ndarray]
 
@@ -59,13 +61,7 @@ def units_of(data: TransitionDataset, n_drawn_starts: int | None, starts_are_its
     :param starts_are_its_own: whether those episodes are the data's own
     :raises InputError: where the data is a single episode, which says nothing about how episodes differ
     """
-    starts = data.episode_starts
-    if starts is None:
-        of_transitions = np.arange(len(data))
-    elif data.episode_ids is not None:
-        of_transitions = np.unique(data.episode_ids, return_inverse=True)[1]
-    else:
-        of_transitions = np.searchsorted(starts, np.arange(len(data)), side="right") - 1
+    starts, of_transitions = data.episode_starts, units_of_each(data)
     n_units = int(of_transitions.max()) + 1
     if n_units < 2:
         raise InputError("dataset", _SINGLE_EPISODE, "Give data of several episodes for an interval")
@@ -94,11 +90,9 @@ def return_interval(
     :param seed: of the weights
     :param tolerance: of the solves
     """
-    if isinstance(level, bool) or not isinstance(level, float | np.floating) or not 0.0 < level < 1.0:
-        raise InputError("level", f"{level!r} is no share", "Give a number between 0 and 1, like 0.95")
-    for name, number, least in (("n_resamples", n_resamples, 2), ("seed", seed, 0)):
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < least:
-            raise InputError(name, f"{number!r} is not a whole number from {least} on", f"Give {least} or more")
+    check_number("level", level, 0.0, 1.0, fix="Give a share between 0 and 1, like 0.95")
+    check_count("n_resamples", n_resamples, 2)
+    check_count("seed", seed, 0)
     problem = _apart(problem)
     weights = problem.support.kernel_weights(problem.queries, actions)
     estimate, q_solve, _ = solve_values(problem, weights, tolerance=tolerance)

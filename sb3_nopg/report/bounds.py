@@ -2,16 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.spatial import cKDTree
 from scipy.special import softmax
 
 from sb3_nopg.prediction.bias_bounds import bias_bound_regression, bias_bound_value
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 
 # Samples that constants are estimated at, and neighbours that each is compared with.
 _N_POINTS, _N_COMPARED = 1_000, 30
@@ -28,7 +25,7 @@ class BiasBounds:
     bandwidths.
 
     :param reward_bound: of the regression of the reward (theorem 2); None where it is too large for a number
-    :param value_bound: of the value function (theorem 3), likewise
+    :param value_bound: of the value function (theorem 3); None where it is too large for a number
     :param value_range: all that values could differ by: a bound above it says nothing
     :param lipschitz_reward: largest change of the reward seen, per bandwidth
     :param lipschitz_value: of the estimated value
@@ -73,11 +70,11 @@ def value_range(rewards: np.ndarray, terminals: np.ndarray, gamma: float) -> flo
     return float(np.ptp(seen)) / (1.0 - gamma)
 
 
-def bias_bounds(model: "NOPG") -> BiasBounds:
+def bias_bounds(evaluation: PolicyEvaluation) -> BiasBounds:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     """
-    data, bandwidths = model.training_data, model.bandwidths
+    data, bandwidths = evaluation.data, evaluation.estimator.bandwidths
     assert bandwidths is not None
     # In units of the bandwidths, so that metres and radians can be added. The theorems hold in any units.
     states, next_states = data.observations / bandwidths.state, data.next_observations / bandwidths.state
@@ -86,11 +83,15 @@ def bias_bounds(model: "NOPG") -> BiasBounds:
     rows = np.sort(rng.permutation(len(data))[:_N_POINTS])
     nearby = _Nearby(pairs, rows)
     reward, transition = nearby.steepest(data.rewards[:, None]), nearby.steepest(next_states)
-    values = model.value(data.observations[rows])
+    values = evaluation.value(data.observations[rows])
     value = _Nearby(states[rows], np.arange(len(rows))).steepest(values[:, None])
     density = nearby.steepest_log_density()
     n_states, n_actions = data.observation_dim, data.action_dim
-    width = bandwidths.next_state / bandwidths.state if model.n_next_state_samples > 1 else np.full(n_states, _NO_WIDTH)
+    width = (
+        bandwidths.next_state / bandwidths.state
+        if evaluation.settings.samples.n_next_state_samples > 1
+        else np.full(n_states, _NO_WIDTH)
+    )
     reward_bound = bias_bound_regression(reward, density, np.ones(n_states + n_actions))
     value_bound = bias_bound_value(
         reward,
@@ -99,13 +100,13 @@ def bias_bounds(model: "NOPG") -> BiasBounds:
         np.ones(n_states),
         np.ones(n_actions),
         width,
-        model.gamma,
+        evaluation.gamma,
         lipschitz_transition=transition,
     )
     return BiasBounds(
         reward_bound if math.isfinite(reward_bound) else None,
         value_bound if math.isfinite(value_bound) else None,
-        value_range(data.rewards, data.terminals, model.gamma),
+        value_range(data.rewards, data.terminals, evaluation.gamma),
         reward,
         value,
         transition,

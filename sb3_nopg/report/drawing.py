@@ -1,12 +1,12 @@
 """The pictures of a report."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure, FigureBase
 
@@ -42,74 +42,69 @@ class Panel:
     draw: Callable[[FigureBase], None]
 
 
-def panels(report: PolicyReport) -> list[Panel]:
+def panels(report: PolicyReport) -> Iterator[Panel]:
     """
     :param report: of a policy
+    :return: in the order of the page
     """
-    found, summary = [], report.summary
-    explanation = "Bars: predicted returns. Black: where the bootstrap puts the checked one, had other episodes been recorded."
-    found.append(Panel("returns", "Predicted return", explanation, (7.5, 2.6), lambda fig: draw_returns(fig, summary.returns)))
+    summary, followed = report.summary, report.trajectories
+    yield Panel(
+        "returns",
+        "Predicted return",
+        "Bars: predicted returns. Black: where the bootstrap puts the checked one, had other episodes been recorded.",
+        (7.5, 2.6),
+        partial(draw_returns, returns=summary.returns),
+    )
     if summary.limits:
-        size = (7.5, 1.4 + 0.7 * len(summary.limits))
-        explanation = (
-            "Predicted discounted probability of leaving each limit; dotted lines: where care begins, and where it is a no."
+        yield Panel(
+            "limits",
+            "Leaving the limits",
+            "Predicted discounted probability of leaving each limit; dotted lines: where care begins, and where it is a no.",
+            (7.5, 1.4 + 0.7 * len(summary.limits)),
+            partial(draw_limits, limits=summary.limits),
         )
-        found.append(Panel("limits", "Leaving the limits", explanation, size, lambda fig: draw_limits(fig, summary.limits)))
-    rows = -(-len(report.histograms) // _N_COLUMNS)
-    found += [
-        Panel(
-            "distribution",
-            "Each dimension of the state",
-            "Grey: the data. Orange: where the policy is predicted to spend its time, later times discounted.",
-            (9.0, 0.6 + 2.1 * rows),
-            lambda fig: draw_histograms(fig, report.histograms),
-        ),
-        Panel(
-            "distribution",
-            "Where it goes",
-            "Share of its time that the policy is predicted to spend in each place, whatever is not shown. White: nothing.",
-            (7.5, 4.5),
-            lambda fig: draw_map(fig.subplots(), report.visitation, PowerNorm(0.5), "share of time"),
-        ),
-    ]
-    followed = report.trajectories
+    yield Panel(
+        "distribution",
+        "Each dimension of the state",
+        "Grey: the data. Orange: where the policy is predicted to spend its time, later times discounted.",
+        _size_of_places(len(report.histograms)),
+        partial(draw_histograms, histograms=report.histograms),
+    )
+    yield Panel(
+        "distribution",
+        "Where it goes",
+        "Share of its time that the policy is predicted to spend in each place, whatever is not shown. White: nothing.",
+        (7.5, 4.5),
+        lambda figure: draw_map(figure.subplots(), report.visitation, PowerNorm(0.5), "share of time"),
+    )
     if followed is not None:
-        found.append(
-            Panel(
-                "distribution",
-                "Step by step",
-                "Grey: the recorded range. Orange: predicted trajectories, each by a model of one half of the data. Cross: it "
-                "leaves that half's range. Dot: the task ends.",
-                (9.0, 0.6 + 2.1 * -(-len(followed.shown) // _N_COLUMNS)),
-                lambda fig: draw_trajectories(fig, followed, report.labels),
-            )
+        yield Panel(
+            "distribution",
+            "Step by step",
+            "Grey: the recorded range. Orange: predicted trajectories, each by a model of one half of the data. Cross: it "
+            "leaves that half's range. Dot: the task ends.",
+            _size_of_places(len(followed.shown)),
+            partial(draw_trajectories, picture=followed, labels=report.labels),
         )
     for cut in report.slices:
-        found.append(
-            Panel(
-                "portraits",
-                f"Value and policy over {' and '.join(cut.value.names)}",
-                f"A slice through the state where the policy mostly is: {cut.through}. Pale: no sample within {NEAR:g} "
-                f"bandwidths, and nothing known.{' Dashed: the limits.' if cut.limits else ''}",
-                (4.6 * (1 + len(cut.actions)), 3.8),
-                lambda fig, cut=cut: draw_slice(fig, cut, report.action_labels),  # type: ignore[misc]
-            )
+        yield Panel(
+            "portraits",
+            f"Value and policy over {' and '.join(cut.value.names)}",
+            f"A slice through the state where the policy mostly is: {cut.through}. Pale: no sample within {NEAR:g} "
+            f"bandwidths, and nothing known.{' Dashed: the limits.' if cut.limits else ''}",
+            (4.6 * (1 + len(cut.actions)), 3.8),
+            partial(draw_slice, cut=cut, action_labels=report.action_labels),
         )
-    found.append(
-        Panel(
-            "support",
-            "What the predictions rest on",
-            "Samples behind the estimates, by share of the policy's time. Left of the line they are guesses.",
-            (7.5, 4.0),
-            lambda fig: draw_support(fig, report.support),
-        )
+    yield Panel(
+        "support",
+        "What the predictions rest on",
+        "Samples behind the estimates, by share of the policy's time. Left of the line they are guesses.",
+        (7.5, 4.0),
+        partial(draw_support, support=report.support),
     )
-    curve = report.curve
-    if curve is not None:
-        found.append(
-            Panel("learning", "Training", "Predicted return during training.", (7.5, 4.0), lambda fig: draw_curve(fig, curve))
-        )
-    return found
+    if report.curve is not None:
+        drawn = partial(draw_curve, curve=report.curve)
+        yield Panel("learning", "Training", "Predicted return during training.", (7.5, 4.0), drawn)
 
 
 def picture(panel: Panel) -> bytes:
@@ -130,12 +125,11 @@ def poster(report: PolicyReport, heading: str) -> bytes:
     :param heading: what stands above them
     :return: PNG
     """
-    shown = panels(report)
+    shown = list(panels(report))
     n_rows = -(-len(shown) // 2)
     figure = _figure((16.0, 4.6 * n_rows + 1.5))
     figure.suptitle(heading, fontsize=11, wrap=True)
-    parts = np.array(figure.subfigures(n_rows, 2), dtype=object).reshape(-1)
-    for part, panel in zip(parts, shown, strict=False):
+    for part, panel in zip(figure.subfigures(n_rows, 2, squeeze=False).flat, shown, strict=False):
         part.suptitle(panel.title, fontsize=11)
         panel.draw(part)
     return _png(figure)
@@ -222,10 +216,13 @@ def draw_trajectories(figure: FigureBase, picture: TrajectoryPicture, labels: li
         axes.set(xlabel="step", ylabel=labels[dimension], xlim=(0, longest), ylim=(low - 1.1 * edge, high + 1.1 * edge))
 
 
+def _size_of_places(n: int) -> tuple[float, float]:
+    return 9.0, 0.6 + 2.1 * -(-n // _N_COLUMNS)
+
+
 def _places(figure: FigureBase, n: int) -> np.ndarray:
     """Axes for small pictures, and perhaps some more that show nothing."""
-    n_columns = min(_N_COLUMNS, n)
-    places = np.array(figure.subplots(-(-n // n_columns), n_columns), dtype=object).reshape(-1)
+    places = figure.subplots(-(-n // _N_COLUMNS), min(_N_COLUMNS, n), squeeze=False).reshape(-1)
     for axes in places[n:]:
         axes.set_axis_off()
     return places
@@ -265,7 +262,7 @@ def draw_slice(figure: FigureBase, cut: Slice, action_labels: list[str]) -> None
     :param cut: value and policy
     :param action_labels: names of the actions
     """
-    places = np.array(figure.subplots(1, 1 + len(cut.actions)), dtype=object).reshape(-1)
+    places = figure.subplots(1, 1 + len(cut.actions), squeeze=False).flat
     maps = [(cut.value, "value"), *zip(cut.actions, action_labels, strict=False)]
     for axes, (state_map, label) in zip(places, maps, strict=True):
         # Colours for what is known: far from the data, values may be anything.
@@ -305,9 +302,7 @@ def draw_curve(figure: FigureBase, curve: np.ndarray) -> None:
 
 def _figure(size: tuple[float, float]) -> Figure:
     # Made without pyplot, which would keep it and might look for a screen.
-    figure = Figure(figsize=size, layout="constrained", dpi=110)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=size, layout="constrained", dpi=110)
 
 
 def _png(figure: Figure) -> bytes:

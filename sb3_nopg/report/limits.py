@@ -3,16 +3,13 @@
 import keyword
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.expression import evaluate
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 
 # What a formula calls the whole state; its columns are s[0], s[1], …
 STATE = "s"
@@ -127,28 +124,30 @@ def check_names(names: Sequence[str], n_dims: int) -> tuple[str, ...]:
 
 
 def find_exits(
-    model: "NOPG", limits: Sequence[Limit], data: TransitionDataset, held_out: TransitionDataset | None
+    evaluation: PolicyEvaluation, limits: Sequence[Limit], data: TransitionDataset, held_out: TransitionDataset | None
 ) -> tuple[LimitFinding, ...]:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param limits: to ask about
     :param data: that the model learned from
     :param held_out: that it did not
     """
-    return tuple(_find_exit(model, limit, data, held_out) for limit in limits)
+    return tuple(_find_exit(evaluation, limit, data, held_out) for limit in limits)
 
 
-def _find_exit(model: "NOPG", limit: Limit, data: TransitionDataset, held_out: TransitionDataset | None) -> LimitFinding:
-    probability = model.exit_probability(limit)
-    checked = None if held_out is None else model.exit_probability(limit, held_out)
+def _find_exit(
+    evaluation: PolicyEvaluation, limit: Limit, data: TransitionDataset, held_out: TransitionDataset | None
+) -> LimitFinding:
+    probability = evaluation.exit_probability(limit)
+    checked = None if held_out is None else evaluation.on(held_out).exit_probability(limit)
     inside = limit(data.observations)
     leaves = inside & ~limit(data.next_observations)
     behaviour = None
     if inside.any():
         # A rate, because recorded episodes are cut short where runs would go on.
         risk = leaves.sum() / inside.sum()
-        behaviour = float(risk / (1.0 - model.gamma + model.gamma * risk))
-    worst, gamma = max(probability, checked or 0.0), model.gamma
+        behaviour = float(risk / (1.0 - evaluation.gamma + evaluation.gamma * risk))
+    worst, gamma = max(probability, checked or 0.0), evaluation.gamma
     risk_a_step = worst * (1.0 - gamma) / (1.0 - gamma * worst)
     return LimitFinding(
         limit.formula,
@@ -156,7 +155,7 @@ def _find_exit(model: "NOPG", limit: Limit, data: TransitionDataset, held_out: T
         checked,
         behaviour,
         None if risk_a_step == 0.0 else 1.0 / risk_a_step,
-        1.0 / (1.0 - model.gamma),
+        1.0 / (1.0 - evaluation.gamma),
         bool(leaves.any()),
     )
 

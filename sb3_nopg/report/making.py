@@ -4,27 +4,28 @@ import csv
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.fingerprint import dataset_fingerprint
-from sb3_nopg.kernels.bandwidth import varies
-from sb3_nopg.policies.export import policy_digest
+from sb3_nopg.data.fingerprint import dataset_fingerprint, parameter_fingerprint
+from sb3_nopg.data.overlap import shared_rows
+from sb3_nopg.kernels.bandwidth import Bandwidths, varies
+from sb3_nopg.policies.export import DeployedPolicy
+from sb3_nopg.prediction.estimator import EstimatorSettings
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
+from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.report.bounds import bias_bounds
 from sb3_nopg.report.limits import check_names, find_exits, make_limits
 from sb3_nopg.report.portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
 from sb3_nopg.report.returns import check_held_out, find_returns
-from sb3_nopg.report.summary import Bandwidth, CandidateFigures, DataSummary, ReportSummary
+from sb3_nopg.report.summary import CandidateFigures, DataSummary, ReportSummary
 from sb3_nopg.report.support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
 from sb3_nopg.report.trajectories import TrajectoryPicture, find_trajectories
-from sb3_nopg.report.verdict import Returns, judge
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
+from sb3_nopg.report.verdict import Bandwidth, Returns, reach_verdict
 
 __all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
 
@@ -74,8 +75,24 @@ class _Labels:
         return _joined(self.names, self.units), _joined(self.action_names, self.action_units)
 
 
+class Reported(Protocol):
+    """A trained model, as its report sees it."""
+
+    policy: Any
+    num_timesteps: int
+    keep: str
+    candidates: Any
+    judgement: Judgement | None
+
+    @property
+    def evaluation(self) -> PolicyEvaluation: ...
+    @property
+    def held_out_data(self) -> TransitionDataset | None: ...
+    def get_env(self) -> Any: ...
+
+
 def make_report(
-    model: "NOPG",
+    model: Reported,
     curve: np.ndarray | None = None,
     *,
     limits: Sequence[str] = (),
@@ -93,39 +110,44 @@ def make_report(
     :param learned_from: whether the attached data are what the policy was optimised on; a model's file does not tell
     :param trajectories: whether to predict them, which takes some seconds
     """
-    if model.dataset is None or model.bandwidths is None:
-        raise InputError("model", "it has no data attached", "Call set_dataset() first")
-    data, source = model.training_data, "given"
-    told = _told(model, names)
+    evaluation, source = model.evaluation, "given"
+    data, on_model = evaluation.data, evaluation.settings.on_model
+    told = _told(model.get_env(), data, names)
     regions = make_limits(limits, told.names, data.observations)
     if held_out is None:
         held_out, source = model.held_out_data, "kept from training" if learned_from else "another part of these data"
     else:
         check_held_out(held_out, data)
-    visitation = predicted_visitation(model)
-    visits = visits_of(model, visitation)
-    returns = find_returns(model, held_out, source, learned_from=learned_from)
-    bandwidths = _bandwidths(model, data, told)
-    support, exits = support_figures(model, visitation, visits), find_exits(model, regions, data, held_out)
+    visitation = predicted_visitation(evaluation)
+    visits = visits_of(evaluation, visitation)
+    returns = find_returns(
+        evaluation,
+        held_out,
+        source,
+        learned_from=learned_from,
+        held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
+    )
+    bandwidths = _bandwidths(evaluation.estimator.bandwidths, data, told)
+    support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
     lag = find_action_lag(data)
-    followed, picture = find_trajectories(model, told.names) if trajectories else (None, None)
-    verdict, reasons = judge(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
+    followed, picture = find_trajectories(evaluation, told.names) if trajectories else (None, None)
+    verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(
         verdict=verdict,
         reasons=reasons,
-        notes=_notes(model, data, returns),
-        policy_digest=policy_digest(model),
-        algorithm=f"NOPG-{model.variant}, {type(model.policy).__name__}",
+        notes=_notes(evaluation.settings, data, returns),
+        policy_digest=parameter_fingerprint(DeployedPolicy(evaluation.policy, None)),
+        algorithm=f"NOPG-{'S' if model.policy.is_stochastic else 'D'}, {type(model.policy).__name__}",
         n_updates=model.num_timesteps,
-        gamma=float(model.gamma),
+        gamma=float(evaluation.gamma),
         returns=returns,
         limits=exits,
         support=support,
         state_ranges=dimension_ranges(data, visits, labels),
         bandwidths=bandwidths,
-        bounds=bias_bounds(model),
+        bounds=bias_bounds(evaluation),
         data=DataSummary(
             transitions=len(data),
             episodes=None if starts is None else len(starts),
@@ -134,8 +156,8 @@ def make_report(
             fingerprint=dataset_fingerprint(data),
         ),
         trajectories=followed,
-        transitions=model.transitions,
-        system=tuple(model.dynamics.describe(told.names).splitlines()) if model.transitions == "model" else (),
+        transitions=evaluation.settings.transitions,
+        system=tuple(evaluation.estimator.dynamics.describe(told.names).splitlines()) if on_model else (),
         candidates=tuple(
             CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting, one.n_updates) for one in model.candidates
         ),
@@ -146,8 +168,8 @@ def make_report(
         labels,
         action_labels,
         histograms(data, visits, labels),
-        visitation_map(model, visits, labels),
-        slices(model, visits, labels, regions),
+        visitation_map(evaluation, visits, labels),
+        slices(evaluation, visits, labels, regions),
         visits.support,
         curve,
         picture,
@@ -173,9 +195,14 @@ def read_curve(path: pathlib.Path) -> np.ndarray | None:
     return np.array(points) if points else None
 
 
-def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[Bandwidth, ...]:
-    chosen = model.bandwidths
-    assert chosen is not None
+def _has_chosen(model: Reported, held_out: TransitionDataset) -> bool:
+    """Whether held-out data had a say in which parameters were kept."""
+    if model.held_out_data is None or model.keep != "best_heldout":
+        return False
+    return shared_rows(held_out, model.held_out_data) > 0
+
+
+def _bandwidths(chosen: Bandwidths, data: TransitionDataset, told: _Labels) -> tuple[Bandwidth, ...]:
     result = []
     for kernel, widths, names, units, samples in (
         ("state", chosen.state, told.names, told.units, data.observations),
@@ -190,7 +217,7 @@ def _bandwidths(model: "NOPG", data: TransitionDataset, told: _Labels) -> tuple[
     return tuple(result)
 
 
-def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[str, ...]:
+def _notes(settings: EstimatorSettings, data: TransitionDataset, returns: Returns) -> tuple[str, ...]:
     notes = []
     if not returns.learned_from:
         notes.append(
@@ -203,19 +230,19 @@ def _notes(model: "NOPG", data: TransitionDataset, returns: Returns) -> tuple[st
         notes.append(f"There is no interval of the return ({returns.interval_source}).")
     if data.episode_starts is None:
         notes.append("The data knows no episodes: each transition counts as drawn on its own.")
-    if model.transitions == "samples" and model.n_next_state_samples == 1:
+    if not settings.on_model and settings.samples.n_next_state_samples == 1:
         notes.append("The next-state kernel is not used: its mean, the recorded next state, stands for it.")
-    if model.pessimism > 0:
-        which = "All predictions" if model.transitions == "samples" else "Figures of the samples' kernels"
-        notes.append(f"{which} are pessimistic ({model.pessimism:g}): where support is thin, they expect the worst.")
+    if settings.samples.pessimism > 0:
+        which = "Figures of the samples' kernels" if settings.on_model else "All predictions"
+        notes.append(
+            f"{which} are pessimistic ({settings.samples.pessimism:g}): where support is thin, they expect the worst."
+        )
     return tuple(notes)
 
 
-def _told(model: "NOPG", names: Sequence[str] | None) -> _Labels:
+def _told(env: Any, data: TransitionDataset, names: Sequence[str] | None) -> _Labels:
     """What the caller and the environment call the dimensions, or else their numbers."""
-    assert model.dataset is not None
-    n_states, n_actions = model.dataset.observation_dim, model.dataset.action_dim
-    env = model.get_env()
+    n_states, n_actions = data.observation_dim, data.action_dim
     metadata: Any = {} if env is None else env.get_attr("metadata")[0] or {}
 
     def known(field: str, n: int, default: list[str]) -> tuple[str, ...]:

@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.report.limits import Limit
 from sb3_nopg.report.support import Visits, weighted_quantile
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
 
 _N_CELLS = 90
 # Of a slice, along each axis; of the lines that tell which dimensions matter.
@@ -91,7 +88,7 @@ class DimensionRange:
     :param data_low: in the data
     :param data_high: in the data
     :param policy_low: under the policy, as predicted
-    :param policy_high: likewise
+    :param policy_high: under the policy, as predicted
     """
 
     name: str
@@ -133,54 +130,52 @@ def dimension_ranges(data: TransitionDataset, visits: Visits, names: Sequence[st
     )
 
 
-def visitation_map(model: "NOPG", visits: Visits, labels: Sequence[str]) -> StateMap:
+def visitation_map(evaluation: PolicyEvaluation, visits: Visits, labels: Sequence[str]) -> StateMap:
     """
     Share of the policy's time over the two dimensions that the data spreads over most, whatever the others are.
 
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param visits: of its policy
     :param labels: of the dimensions
     """
-    assert model.bandwidths is not None
-    samples = some(model.training_data.observations)
-    dimensions = _most_spread(samples, model.bandwidths.state)
+    samples = some(evaluation.data.observations)
+    dimensions = _most_spread(samples, evaluation.estimator.bandwidths.state)
     both = np.concatenate([samples, visits.states])[:, dimensions]
-    bandwidth, ranges = np.asarray(model.bandwidths.state, dtype=np.float64)[dimensions], _ranges(both)
+    bandwidth, ranges = np.asarray(evaluation.estimator.bandwidths.state, dtype=np.float64)[dimensions], _ranges(both)
     counts = _smoothed(samples[:, dimensions], np.ones(len(samples)), ranges, bandwidth)
     share = _smoothed(visits.states[:, dimensions], visits.support.weights, ranges, bandwidth)
     empty = (counts < _EMPTY * counts.max()) & (share < _EMPTY * share.max())
     return StateMap(np.where(empty, np.nan, share), ranges, [labels[i] for i in dimensions])
 
 
-def slices(model: "NOPG", visits: Visits, labels: Sequence[str], limits: Sequence[Limit]) -> list[Slice]:
+def slices(evaluation: PolicyEvaluation, visits: Visits, labels: Sequence[str], limits: Sequence[Limit]) -> list[Slice]:
     """
     Value and policy over the pairs of dimensions that change them most, through the state where the policy mostly is.
 
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param visits: of its policy
     :param labels: of the dimensions
     :param limits: to draw
     """
     center = visits.center()
-    ranges = _ranges(model.training_data.observations.astype(np.float64))
-    assert model.bandwidths is not None
-    tree = cKDTree(some(model.training_data.observations) / model.bandwidths.state)
-    pairs = _pairs(_importance(model, tree, center, ranges))
-    n_cells = _N_SLICE_CELLS_FOLLOWED if model.transitions == "model" else _N_SLICE_CELLS
+    ranges = _ranges(evaluation.data.observations.astype(np.float64))
+    tree = cKDTree(some(evaluation.data.observations) / evaluation.estimator.bandwidths.state)
+    pairs = _pairs(_importance(evaluation, tree, center, ranges))
+    n_cells = _N_SLICE_CELLS_FOLLOWED if evaluation.settings.on_model else _N_SLICE_CELLS
     grids = [_grid(center, pair, ranges, n_cells) for pair in pairs]
     # At once, because every question costs a solve.
-    values = np.split(model.value(np.concatenate(grids)), np.cumsum([len(grid) for grid in grids])[:-1])
+    values = np.split(evaluation.value(np.concatenate(grids)), np.cumsum([len(grid) for grid in grids])[:-1])
     result = []
     for pair, grid, value in zip(pairs, grids, values, strict=True):
         shape = (n_cells,) * len(pair)
         axes: tuple[list[tuple[float, float]], list[str]] = ([ranges[i] for i in pair], [labels[i] for i in pair])
-        actions = np.asarray(model.predict(grid.astype(np.float32), deterministic=True)[0], dtype=np.float64)
+        actions = np.asarray(evaluation.act(grid), dtype=np.float64)
         others = [f"{labels[i]} = {center[i]:.3g}" for i in range(len(center)) if i not in pair]
         result.append(
             Slice(
                 StateMap(value.reshape(shape), *axes),
                 [StateMap(column.reshape(shape), *axes) for column in actions.T[:_N_ACTIONS]],
-                _near(model, tree, grid).reshape(shape),
+                _near(evaluation, tree, grid).reshape(shape),
                 [(limit.formula, limit(grid).reshape(shape)) for limit in limits],
                 ", ".join(others) or "there are no other dimensions",
             )
@@ -198,13 +193,14 @@ def some(observations: np.ndarray) -> np.ndarray:
     return observations.astype(np.float64)
 
 
-def _near(model: "NOPG", tree: cKDTree, states: np.ndarray) -> np.ndarray:
+def _near(evaluation: PolicyEvaluation, tree: cKDTree, states: np.ndarray) -> np.ndarray:
     """Whether a sample is near, (m,)."""
-    assert model.bandwidths is not None
-    return np.asarray(tree.query(states / model.bandwidths.state)[0]) <= NEAR
+    return np.asarray(tree.query(states / evaluation.estimator.bandwidths.state)[0]) <= NEAR
 
 
-def _importance(model: "NOPG", tree: cKDTree, center: np.ndarray, ranges: list[tuple[float, float]]) -> np.ndarray:
+def _importance(
+    evaluation: PolicyEvaluation, tree: cKDTree, center: np.ndarray, ranges: list[tuple[float, float]]
+) -> np.ndarray:
     """
     How much value and action change along each dimension from the center, as far as samples are near, as shares of their
     largest change, (d_s,).
@@ -213,16 +209,16 @@ def _importance(model: "NOPG", tree: cKDTree, center: np.ndarray, ranges: list[t
     for i, ends in enumerate(ranges):
         lines[i, :, i] = np.linspace(*ends, _N_LINE_POINTS)
     flat = lines.reshape(-1, len(center))
-    actions = np.asarray(model.predict(flat.astype(np.float32), deterministic=True)[0], dtype=np.float64)
-    near = _near(model, tree, flat)
+    actions = np.asarray(evaluation.act(flat), dtype=np.float64)
+    near = _near(evaluation, tree, flat)
     # What the center says stands for what is not known, and changes nothing.
-    answers = np.column_stack([model.value(flat), actions])
+    answers = np.column_stack([evaluation.value(flat), actions])
     at_center = answers[np.argmin(np.abs(flat - center).sum(axis=1))]
     change = np.ptp(np.where(near[:, None], answers, at_center).reshape(*lines.shape[:2], -1), axis=1)
     largest = change.max(axis=0)
     total = (change / np.where(largest > 0, largest, 1.0)).sum(axis=1)
     # A dimension that never changes is the last to be shown.
-    constant = np.ptp(model.training_data.observations, axis=0) == 0
+    constant = np.ptp(evaluation.data.observations, axis=0) == 0
     return np.where(constant, -1.0, total)
 
 

@@ -1,21 +1,17 @@
 """Returns that a report compares: by the data, by data that were held out, and by what was recorded."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch as th
 
 from sb3_nopg.bellman.on_samples import solve_values
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.transform import episode_labels
+from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.data.overlap import shared_rows
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.report.bounds import value_range
-from sb3_nopg.report.support import neutral_problem, policy_actions
+from sb3_nopg.report.support import neutral_problem
 from sb3_nopg.report.verdict import Returns
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
 
 _LEVEL = 0.95
 # Draws of the bootstrap; fewer where each takes long.
@@ -39,39 +35,43 @@ def check_held_out(held_out: TransitionDataset, data: TransitionDataset) -> None
         )
 
 
-def find_returns(model: "NOPG", held_out: TransitionDataset | None, source: str, *, learned_from: bool) -> Returns:
+def find_returns(
+    evaluation: PolicyEvaluation, held_out: TransitionDataset | None, source: str, *, learned_from: bool, held_out_chose: bool
+) -> Returns:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param held_out: data to check with
     :param source: where those come from
     :param learned_from: whether the attached data are what the policy was optimised on
+    :param held_out_chose: whether those also chose the parameters
     """
-    data = model.training_data
+    data = evaluation.data
     checked = data if held_out is None else held_out
+    checking = evaluation if held_out is None else evaluation.on(held_out)
     n_resamples = _N_RESAMPLES if len(checked) <= _LARGE else _N_RESAMPLES_LARGE
     about = _checked_by(held_out, learned_from=learned_from)
     low, high = None, None
     try:
-        interval = model.return_interval(_LEVEL, n_resamples, None if checked is data else checked)
+        interval = checking.return_interval(_LEVEL, n_resamples)
         low, high = interval.low, interval.high
     except InputError as error:
         # One episode says nothing about how episodes differ; that is a finding, and no reason to have no report.
         if error.field != "dataset":
             raise
         about = f"none: {str(error).partition(': ')[2].partition('. ')[0]}"
-    value_spread, policy_spread = _spreads(model)
+    value_spread, policy_spread = _spreads(evaluation)
     return Returns(
-        plain=model.estimated_return(),
+        plain=evaluation.estimated_return(),
         learned_from=learned_from,
-        held_out=None if held_out is None else model.estimated_return(held_out),
+        held_out=None if held_out is None else checking.estimated_return(),
         held_out_source="" if held_out is None else source,
-        held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
+        held_out_chose=held_out_chose,
         interval_low=low,
         interval_high=high,
         interval_level=_LEVEL,
         interval_source=about,
-        behaviour=_behaviour_return(data, float(model.gamma)),
-        value_range=value_range(data.rewards, data.terminals, float(model.gamma)),
+        behaviour=_behaviour_return(data, evaluation.gamma),
+        value_range=value_range(data.rewards, data.terminals, evaluation.gamma),
         value_spread=value_spread,
         policy_spread=policy_spread,
     )
@@ -83,20 +83,16 @@ def _checked_by(held_out: TransitionDataset | None, *, learned_from: bool) -> st
     return "the data that it learned from" if learned_from else "these data, which it did not learn from"
 
 
-def _has_chosen(model: "NOPG", held_out: TransitionDataset) -> bool:
-    """Whether training looked at these data to choose the parameters to keep."""
-    if model.held_out_data is None or model.keep != "best_heldout":
-        return False
-    return shared_rows(held_out, model.held_out_data) > 0
-
-
-def _spreads(model: "NOPG") -> tuple[float, float]:
+def _spreads(evaluation: PolicyEvaluation) -> tuple[float, float]:
     """How much values differ over the data, and returns between the policy and some that always do the same."""
     # Without pessimism, which depends on the reward's zero.
-    problem, tolerance = neutral_problem(model), model.solver_tolerance
-    low, high = (th.as_tensor(bound).to(problem.rewards) for bound in (model.action_space.low, model.action_space.high))
+    problem, tolerance = neutral_problem(evaluation), evaluation.settings.samples.solver_tolerance
+    low, high = (
+        th.as_tensor(bound).to(problem.rewards)
+        for bound in (evaluation.settings.action_space.low, evaluation.settings.action_space.high)
+    )
     with th.no_grad():
-        weights = problem.support.kernel_weights(problem.queries, policy_actions(model))
+        weights = problem.support.kernel_weights(problem.queries, evaluation.policy_actions())
         own, solve, _ = solve_values(problem, weights, tolerance=tolerance)
         returns = [own]
         for action in (low, high, 0.5 * (low + high)):

@@ -15,7 +15,7 @@ from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.portraits import DimensionRange
 from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
-from sb3_nopg.report.verdict import Returns
+from sb3_nopg.report.verdict import Bandwidth, Returns
 
 FORMAT_VERSION = 1
 
@@ -35,23 +35,6 @@ class DataSummary:
     ends: int
     held_out: int | None
     fingerprint: str
-
-
-@dataclass(frozen=True)
-class Bandwidth:
-    """
-    :param kernel: ``"state"``, ``"action"`` or ``"next state"``
-    :param name: of the dimension
-    :param unit: ``""`` where unknown
-    :param width: standard deviation
-    :param in_deviations: the same in standard deviations of the data; None where the data are constant
-    """
-
-    kernel: str
-    name: str
-    unit: str
-    width: float
-    in_deviations: float | None
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,13 @@
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch as th
 
 from sb3_nopg.bellman.on_samples import WarmStart, solve_bellman
 from sb3_nopg.bellman.problem import BellmanProblem
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 
 # States that estimates are asked for; more only take longer.
 _N_STATES = 20_000
@@ -109,29 +106,29 @@ class SupportFigures:
     worst_states: tuple[WorstState, ...]
 
 
-def predicted_visitation(model: "NOPG") -> np.ndarray:
+def predicted_visitation(evaluation: PolicyEvaluation) -> np.ndarray:
     """
     μ by the data alone. With pessimism the model's own ends where support is thin, and would hide that the policy goes there.
 
-    :param model: with its data attached
+    :param evaluation: of the policy
     :return: (n,)
     """
-    if model.pessimism == 0.0 or model.transitions == "model":
-        return model.visitation
-    neutral = neutral_problem(model)
+    if evaluation.settings.samples.pessimism == 0.0 or evaluation.settings.on_model:
+        return evaluation.visitation()
+    neutral = neutral_problem(evaluation)
     with th.no_grad():
-        weights = neutral.support.kernel_weights(neutral.queries, policy_actions(model))
-        solution = solve_bellman(neutral, weights, WarmStart(), model.solver_tolerance)
+        weights = neutral.support.kernel_weights(neutral.queries, evaluation.policy_actions())
+        solution = solve_bellman(neutral, weights, WarmStart(), evaluation.settings.samples.solver_tolerance)
         return neutral.to_data_order(solution.visitation).cpu().numpy()
 
 
-def neutral_problem(model: "NOPG") -> BellmanProblem:
+def neutral_problem(evaluation: PolicyEvaluation) -> BellmanProblem:
     """
     The equation on the data without pessimism.
 
-    :param model: with its data attached
+    :param evaluation: of the policy
     """
-    problem = model.prepared_problem()
+    problem = evaluation.estimator.problem
     return replace(
         problem,
         support=replace(problem.support, pessimism=0.0),
@@ -141,37 +138,37 @@ def neutral_problem(model: "NOPG") -> BellmanProblem:
     )
 
 
-def visits_of(model: "NOPG", visitation: np.ndarray) -> Visits:
+def visits_of(evaluation: PolicyEvaluation, visitation: np.ndarray) -> Visits:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param visitation: predicted, (n,)
     """
-    data, starts = model.training_data, _start_states(model)
+    data, starts = evaluation.data, _start_states(evaluation)
     states = np.concatenate([data.next_observations, starts]).astype(np.float64)
-    weights = _query_weights(visitation, data.terminals, len(starts), model.gamma)
+    weights = _query_weights(visitation, data.terminals, len(starts), evaluation.gamma)
     # Where the task has ended, the policy is nowhere.
     rows = np.flatnonzero(weights > 0)
     if len(rows) > _N_STATES:
         rows = np.sort(np.random.default_rng(0).permutation(rows)[:_N_STATES])
     states, weights = states[rows], weights[rows]
-    return Visits(states, SupportSummary(model.support(states), weights / weights.sum()))
+    return Visits(states, SupportSummary(evaluation.support(states), weights / weights.sum()))
 
 
-def support_along_the_way(model: "NOPG") -> SupportSummary:
+def support_along_the_way(evaluation: PolicyEvaluation) -> SupportSummary:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     """
-    return visits_of(model, predicted_visitation(model)).support
+    return visits_of(evaluation, predicted_visitation(evaluation)).support
 
 
-def support_figures(model: "NOPG", visitation: np.ndarray, visits: Visits) -> SupportFigures:
+def support_figures(evaluation: PolicyEvaluation, visitation: np.ndarray, visits: Visits) -> SupportFigures:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param visitation: predicted, (n,)
-    :param visits: likewise
+    :param visits: predicted
     """
     # The estimated return is the model's own, and so are the samples that it rests on.
-    support, effective = visits.support, model.effective_sample_size()
+    support, effective = visits.support, evaluation.effective_sample_size()
     lack = support.weights * np.clip(1.0 - support.samples / THIN, 0.0, None)
     worst = [row for row in np.argsort(-lack, kind="stable")[:_N_WORST] if lack[row] > 0]
     return SupportFigures(
@@ -180,8 +177,8 @@ def support_figures(model: "NOPG", visitation: np.ndarray, visits: Visits) -> Su
         thin_share=support.thin_share,
         effective_samples=effective,
         effective_share=effective / len(visitation),
-        truncation=_truncation(model, visitation),
-        lost_starts=float((model.support(_start_states(model)) < _NOTHING).mean()),
+        truncation=_truncation(evaluation, visitation),
+        lost_starts=float((evaluation.support(_start_states(evaluation)) < _NOTHING).mean()),
         worst_states=tuple(
             WorstState(tuple(float(x) for x in visits.states[row]), float(support.weights[row]), float(support.samples[row]))
             for row in worst
@@ -200,8 +197,8 @@ def weighted_quantile(values: np.ndarray, weights: np.ndarray, share: float) -> 
     return float(values[order][np.searchsorted(np.cumsum(weights[order]), share).clip(max=len(order) - 1)])
 
 
-def _start_states(model: "NOPG") -> np.ndarray:
-    problem = model.prepared_problem()
+def _start_states(evaluation: PolicyEvaluation) -> np.ndarray:
+    problem = evaluation.estimator.problem
     return problem.queries.states[problem.n_next_states :].cpu().numpy()
 
 
@@ -212,23 +209,14 @@ def _query_weights(visitation: np.ndarray, terminals: np.ndarray, n_starts: int,
     return np.concatenate([after, np.full(n_starts, 1.0 / n_starts)])
 
 
-def _truncation(model: "NOPG", visitation: np.ndarray) -> float:
+def _truncation(evaluation: PolicyEvaluation, visitation: np.ndarray) -> float:
     """Mean over the policy's time of the share of weights that may be missing, see ``Support.truncation_error``."""
-    problem = model.prepared_problem()
-    weights = _query_weights(visitation, model.training_data.terminals, problem.n_initial_states, model.gamma)
+    problem = evaluation.estimator.problem
+    weights = _query_weights(visitation, evaluation.data.terminals, problem.n_initial_states, evaluation.gamma)
     n = len(visitation)
     after = problem.from_data_order(th.as_tensor(weights[:n]).to(problem.rewards.device)).cpu().numpy()
     repeated = np.concatenate([np.repeat(after / problem.n_next_state_samples, problem.n_next_state_samples), weights[n:]])
     with th.no_grad():
-        mass = problem.support.kernel_mass(problem.queries, policy_actions(model))
+        mass = problem.support.kernel_mass(problem.queries, evaluation.policy_actions())
         missing = th.sigmoid(problem.queries.neighbors.log_dropped_mass[:, None] - mass).mean(dim=1).cpu().numpy()
     return float(repeated @ missing / repeated.sum())
-
-
-def policy_actions(model: "NOPG") -> th.Tensor:
-    """
-    :param model: with its data attached
-    :return: the policy's actions at the queries, (m, a, d_a)
-    """
-    problem = model.prepared_problem()
-    return model.policy.sample_actions(problem.queries.states, model.training_noise).to(problem.rewards.dtype)

@@ -1,17 +1,15 @@
 """Where a policy is predicted to go step by step, for a report: what becomes of its trajectories, in figures and words."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import N_MODELS, Judge, half_models, steps_ahead
 from sb3_nopg.prediction.rollouts import Rollouts, together
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
 
 # Where more than this share of the changes' variance is left unexplained, trajectories are no more than a hint.
 POOR_MODEL = 0.2
@@ -108,21 +106,21 @@ class TrajectoryPicture:
 
 
 def find_trajectories(
-    model: "NOPG", names: tuple[str, ...]
+    evaluation: PolicyEvaluation, names: tuple[str, ...]
 ) -> tuple[TrajectoryFigures, TrajectoryPicture] | tuple[None, None]:
     """
-    :param model: with its data attached
+    :param evaluation: of the policy
     :param names: of the state's dimensions
     :return: figures and what is to be drawn; None for both where the data are too few to predict from, or nothing moves
     """
-    data, settings = model.training_data, model.model_kwargs or {}
+    data, settings = evaluation.data, evaluation.settings.model_kwargs
     given: dict[str, Any] = {name: settings.get(name) for name in ("limits", "reward")}
     try:
-        models, _ = half_models(data, model.dynamics.to("cpu"), N_MODELS, **given)
+        models, _ = half_models(data, evaluation.estimator.dynamics.to("cpu"), N_MODELS, **given)
     except InputError:
         return None, None
-    judge = Judge(models, model.start_states, steps_ahead(model.gamma))
-    parts = judge.follow([model.act])[0]
+    judge = Judge(models, evaluation.estimator.start_states, steps_ahead(evaluation.gamma))
+    parts = judge.follow([evaluation.act])[0]
     (judged,) = judge.judgement(["policy"], [parts]).ranking
     rollouts = together(parts)
     over = rollouts.n_steps[~rollouts.lasting]
@@ -133,7 +131,7 @@ def find_trajectories(
         lasting=judged.lasting,
         ended=float(rollouts.ended.mean()),
         left=float((rollouts.left_by >= 0).mean()),
-        ends_are_bad=has_bad_ends(data, model.gamma),
+        ends_are_bad=has_bad_ends(data, evaluation.gamma),
         median_steps=float(np.median(over)) if len(over) else None,
         ends_by=names[int(ends_by.argmax())] if len(over) else None,
         score=judged.score,

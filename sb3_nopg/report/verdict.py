@@ -3,22 +3,18 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sb3_nopg.data.action_lag import ActionLag
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
 
-if TYPE_CHECKING:
-    from sb3_nopg.report.summary import Bandwidth
-
 GO, CARE, NO = "go", "care", "no"
 # A verdict is the worst of its objections. Each rule has a value from which on it asks for care, and one that says no.
 # How much less data that were held out may say, in standard deviations of the values: of the return itself, a share would
 # depend on where the reward has its zero.
 DROP_CARE, DROP_NO = 0.5, 2.0
-# Width of the bootstrap interval, likewise.
+# Width of the bootstrap interval, in the same units.
 WIDE_CARE = 1.0
 # Share of the policy's time with less than one sample behind the estimates.
 THIN_CARE, THIN_NO = 0.1, 0.5
@@ -45,6 +41,23 @@ MEANINGS = {
     CARE: "Watch this policy closely, at low power and for a short time first.",
     NO: "Do not run this policy: the data does not carry it, or speaks against it.",
 }
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """
+    :param kernel: ``"state"``, ``"action"`` or ``"next state"``
+    :param name: of the dimension
+    :param unit: ``""`` where unknown
+    :param width: standard deviation
+    :param in_deviations: the same in standard deviations of the data; None where the data are constant
+    """
+
+    kernel: str
+    name: str
+    unit: str
+    width: float
+    in_deviations: float | None
 
 
 @dataclass(frozen=True)
@@ -110,12 +123,12 @@ class Objection:
     text: str
 
 
-def judge(
+def reach_verdict(
     returns: Returns,
     support: SupportFigures,
     limits: Sequence[LimitFinding],
     n_updates: int,
-    bandwidths: Sequence["Bandwidth"] = (),
+    bandwidths: Sequence[Bandwidth] = (),
     lag: ActionLag | None = None,
     trajectories: TrajectoryFigures | None = None,
 ) -> tuple[str, tuple[str, ...]]:
@@ -237,7 +250,7 @@ def _about_trajectories(figures: TrajectoryFigures | None) -> Iterator[Objection
         yield Objection(NO if figures.failing >= TRAJECTORY_NO else CARE, figures.text())
 
 
-def _about_sight(returns: Returns, bandwidths: Sequence["Bandwidth"]) -> Iterator[Objection]:
+def _about_sight(returns: Returns, bandwidths: Sequence[Bandwidth]) -> Iterator[Objection]:
     """Whether the estimator could tell a good policy from a bad one."""
     for kernel in ("state", "action"):
         broad = [

@@ -2,14 +2,12 @@
 
 import os
 import pathlib
-from typing import TYPE_CHECKING
+from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
 
 from sb3_nopg.common.errors import InputError
-
-if TYPE_CHECKING:
-    from sb3_nopg.nopg import NOPG
+from sb3_nopg.common.numbers import check_count
 
 
 class UpdateProgressBar(ProgressBarCallback):
@@ -31,12 +29,11 @@ class NOPGCheckpointCallback(BaseCallback):
     :param verbose: 1 to tell of every checkpoint
     """
 
-    model: "NOPG"
+    model: Any
 
     def __init__(self, path: str | os.PathLike[str], interval: int = 50, verbose: int = 0):
         super().__init__(verbose)
-        if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
-            raise InputError("interval", f"{interval!r} is not a positive whole number", "Give the updates between two files")
+        check_count("interval", interval, fix="Give the updates between two files")
         self.path, self.interval = pathlib.Path(path), interval
         if self.path.is_dir():
             raise InputError("path", f"{path} is a folder", "Give the name of a file, such as run.ckpt")

@@ -11,25 +11,26 @@ until the end: then what all of the data have made is held against what half of 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman.gradient import follow_policy, nodes_gradient, trajectory_gradient
+from sb3_nopg.bellman.bundle import follow_policy
+from sb3_nopg.bellman.gradient import gradient_along_trajectories, gradient_on_nodes
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.policies.step_function import step_function
-from sb3_nopg.prediction.estimator import ModelEstimator
 from sb3_nopg.prediction.judge import Judge, Judgement
+from sb3_nopg.prediction.model_estimator import ModelEstimator
 from sb3_nopg.prediction.rollouts import Actor
+from sb3_nopg.training.candidates import OWN, RICCATI, VALUE_ITERATION, Candidate, CourseSettings, Stage, Trained, name_of
 from sb3_nopg.training.imitation import imitate
 from sb3_nopg.training.keeping import load_parameters, parameters_of
 
 _logger = logging.getLogger(__name__)
-VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
 # Trajectories of an update, and where the model is not one affine map, in four coordinates or more.
 _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 128
 # Share of all updates that candidates are tried with, on one half of the data.
@@ -47,98 +48,6 @@ _CHECK_EVERY, _N_COMPARED = 10, 64
 _MOST_WEIGHT = 2.0
 # States that a linear controller is taught at.
 _N_TAUGHT = 1500
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """
-    A policy that was trained, and what the judge says of it.
-
-    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
-    :param trained_on: ``"half"`` of the episodes, or ``"all"``
-    :param score: predicted rewards along a trajectory, by models of both halves of the episodes. What was trained on all of
-        the data has seen both, and what was trained on a half one of them; which candidate is trained on all of the data was
-        chosen before, by the half that none was trained on
-    :param lasting: share of its trajectories that neither end nor leave the data
-    :param n_updates: that it was trained for there
-    :param seconds: that it took
-    """
-
-    recipe: str
-    trained_on: str
-    score: float
-    lasting: float
-    n_updates: int
-    seconds: float
-
-    def __str__(self) -> str:
-        untrained = "" if self.n_updates else ", untrained"
-        return f"{self.recipe} ({self.trained_on}{untrained}) {self.score:.4g}, {100 * self.lasting:.0f} % last"
-
-
-@dataclass
-class Trained:
-    """A candidate's parameters, and how it came about."""
-
-    recipe: str
-    trained_on: str
-    parameters: dict[str, Any]
-    n_updates: int
-    seconds: float
-
-
-@dataclass
-class Stage:
-    """
-    One candidate in training.
-
-    :param recipe: where it starts
-    :param trained_on: ``"half"`` or ``"all"``
-    :param n_updates: that it will be trained for
-    :param goes_on_from: parameters that it starts with in the place of the recipe's
-    :param done: updates made
-    :param best: parameters that earned most along the trajectories that they are all compared by; None before any were
-    :param best_return: what these earned
-    :param began: when, s
-    """
-
-    recipe: str
-    trained_on: str
-    n_updates: int
-    goes_on_from: dict[str, Any] | None = None
-    done: int = 0
-    best: dict[str, Any] | None = None
-    best_return: float = -np.inf
-    began: float = field(default_factory=time.perf_counter)
-
-
-@dataclass(frozen=True)
-class CourseSettings:
-    """
-    :param n_updates: of all stages together
-    :param horizon: steps to follow, 0 for the nodes alone, infinity, or ``"auto"``
-    :param n_action_samples: draws of a stochastic policy's action at each node
-    :param solver_tolerance: of the nodes' equations
-    :param seed: of all draws
-    :param recipes: starts to try
-    """
-
-    n_updates: int
-    horizon: str | float
-    n_action_samples: int
-    solver_tolerance: float
-    seed: int
-    recipes: tuple[str, ...]
-
-
-def recipes_for(estimator: ModelEstimator) -> tuple[str, ...]:
-    """
-    :param estimator: on all of the data
-    :return: starts worth trying, in the order in which they are tried
-    """
-    # A pole that goes around is no linear system.
-    linear = () if bool(estimator.dynamics.coordinates.bent.any()) else (RICCATI,)
-    return (VALUE_ITERATION, OWN, *linear)
 
 
 class Course:
@@ -256,7 +165,7 @@ class Course:
     def _on_nodes(self, estimator: ModelEstimator) -> dict[str, Any]:
         equation = estimator.equation
         noise = self._node_noise(equation.n_nodes, equation.initial_weights)
-        solution = nodes_gradient(equation, self.policy, noise, self._warm_start, self.settings.solver_tolerance)
+        solution = gradient_on_nodes(equation, self.policy, noise, self._warm_start, self.settings.solver_tolerance)
         return {
             "train/estimated_return": solution.estimated_return,
             "solver/q_residual": solution.value_solve.residual,
@@ -274,7 +183,7 @@ class Course:
             node_values=self._end_values(estimator),
             costs_by=estimator.costs,
         )
-        trajectories = trajectory_gradient(estimator.dynamics, self.policy, bundle, _MOST_WEIGHT)
+        trajectories = gradient_along_trajectories(estimator.dynamics, self.policy, bundle, _MOST_WEIGHT)
         from_starts = trajectories.returns[len(bundle.starts) // 2 :]
         # Of the models that take turns: what each says by itself would jump from update to update.
         self._returns = [*self._returns, float(from_starts.mean())][-n_models:]
@@ -308,7 +217,7 @@ class Course:
         self._warm_start, self._returns = WarmStart(), []
         # σ follows the schedule of the whole training, whichever candidate it is at.
         std_scale = float(self.policy.std_scale)
-        # An optimizer that begins anew: what it knew of other gradients would hold back these.
+        # A fresh optimizer: what the old one knew of other gradients would hold back these.
         parameters = {} if stage.goes_on_from is None else {"policy": stage.goes_on_from["policy"]}
         load_parameters(self.policy, {**self.untrained, **parameters})
         self.policy.set_std_scale(std_scale)
@@ -353,7 +262,7 @@ class Course:
         assert self.halves is not None
         judgement = self._judged([self.halves[1].dynamics], self.trained)
         names = [judged.name for judged in judgement.ranking]
-        self.trained.sort(key=lambda one: names.index(_name(one)))
+        self.trained.sort(key=lambda one: names.index(name_of(one)))
         told = ", ".join(f"{judged.name} {judged.score:.4g}" for judged in judgement.ranking)
         _logger.info("On episodes that they were not trained on: %s", told)
         best, n_left = self.trained[0], self.settings.n_updates - self._n_made or 1
@@ -386,7 +295,7 @@ class Course:
         found = {judged.name: judged for judged in self.judgement.ranking}
         return tuple(
             Candidate(
-                one.recipe, one.trained_on, found[_name(one)].score, found[_name(one)].lasting, one.n_updates, one.seconds
+                one.recipe, one.trained_on, found[name_of(one)].score, found[name_of(one)].lasting, one.n_updates, one.seconds
             )
             for one in (self.trained[number] for number in order)
         )
@@ -396,7 +305,7 @@ class Course:
         models = [self.whole.dynamics] if self.halves is None else [half.dynamics for half in self.halves]
         self.judgement = self._judged(models, self.trained)
         names = [judged.name for judged in self.judgement.ranking]
-        order = sorted(range(len(self.trained)), key=lambda number: names.index(_name(self.trained[number])))
+        order = sorted(range(len(self.trained)), key=lambda number: names.index(name_of(self.trained[number])))
         scores = {judged.name: judged.score for judged in self.judgement.ranking}
         lasting = {judged.name: judged.lasting for judged in self.judgement.ranking}
         telling = _TELLING_IN_SAMPLE if self.halves is None else _TELLING
@@ -405,13 +314,13 @@ class Course:
         def comes_later(number: int) -> tuple[bool, int]:
             # What was made of all of the data has seen more than halves can tell: it comes first where it is nearly as good.
             one = self.trained[number]
-            nearly_as_good = scores[_name(one)] >= enough and lasting[_name(one)] >= lasting[names[0]] - _LASTING_LESS
+            nearly_as_good = scores[name_of(one)] >= enough and lasting[name_of(one)] >= lasting[names[0]] - _LASTING_LESS
             later = not (one.trained_on == "all" and nearly_as_good)
             safest_first = self.halves is None and not later
             return later, self.settings.recipes.index(one.recipe) if safest_first else 0
 
         order.sort(key=comes_later)
-        self.judgement = self._with_chosen_first(self.judgement, _name(self.trained[order[0]]))
+        self.judgement = self._with_chosen_first(self.judgement, name_of(self.trained[order[0]]))
         return order
 
     @staticmethod
@@ -429,7 +338,7 @@ class Course:
         judge = Judge(
             [model.to("cpu") for model in models], self.whole.initial_states, self._n_steps_judged, self.settings.seed % 2**31
         )
-        actors = {_name(one): self._actor(one.parameters) for one in trained}
+        actors = {name_of(one): self._actor(one.parameters) for one in trained}
         return judge.judge(actors)
 
     def _actor(self, parameters: dict[str, Any]) -> Actor:
@@ -468,10 +377,6 @@ class Course:
             self._warm_start.q_history.add(value)
         for value in state["visitations"]:
             self._warm_start.visitation_history.add(value)
-
-
-def _name(trained: Trained) -> str:
-    return f"{trained.recipe} ({trained.trained_on}{'' if trained.n_updates else ', untrained'})"
 
 
 def _since(began: float) -> float:

@@ -10,13 +10,14 @@ gradient are summed over all of them; policy and optimiser are the same in each.
 """
 
 import logging
+import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch as th
 import torch.distributed as dist
@@ -24,11 +25,9 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.utils import get_device
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.common.processes import Processes, ProcessLostError
-from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint
-
-if TYPE_CHECKING:
-    from sb3_nopg.training.attached_data import LearnsFromData
+from sb3_nopg.data.dataset import TransitionDataset
 
 __all__ = ["ProcessLostError", "Processes", "join_processes", "process_group"]
 
@@ -46,8 +45,7 @@ def process_group(device: th.device | str = "auto", timeout_s: float = 300.0) ->
         searches neighbours or writes a checkpoint
     :return: the processes, to ask ``is_main`` of
     """
-    if not timeout_s > 0.0:
-        raise InputError("timeout_s", f"{timeout_s} is no time to wait", "Give a positive number of seconds")
+    check_number("timeout_s", timeout_s, 0.0, math.inf, fix="Give a positive number of seconds to wait")
     missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise InputError("process_group", f"{', '.join(missing)} not set in the environment", _START_WITH_TORCHRUN)
@@ -125,23 +123,19 @@ def join_processes() -> Processes:
     return Processes(dist.get_rank(), dist.get_world_size(), device)
 
 
-def check_same_everywhere(model: "LearnsFromData") -> None:
+def check_same_everywhere(
+    processes: Processes, dataset: TransitionDataset | None, describe: Callable[[], dict[str, Any]]
+) -> None:
     """
-    :param model: about to be trained by several processes
+    :param processes: about to train a model together
+    :param dataset: that they learn from
+    :param describe: what must be the same in all of them
     :raises InputError: in every process, where one of them is about to train something else
     """
-    processes = model.processes
-    if not processes.several or processes.agreed_on is model.dataset:
+    if not processes.several or processes.agreed_on is dataset:
         return
-    assert model.dataset is not None
-    assert model.bandwidths is not None
-    bandwidths = model.bandwidths
     own = {
-        "dataset": dataset_fingerprint(model.dataset),
-        "policy": parameter_fingerprint(model.policy),
-        "bandwidths": array_fingerprint([bandwidths.state, bandwidths.action, bandwidths.next_state]),
-        "num_timesteps": model.num_timesteps,
-        **model.settings(),
+        **describe(),
         # All processes compute the same vectors, and must round them in the same way to decide the same.
         "torch version": th.__version__,
         "torch threads": th.get_num_threads(),
@@ -156,7 +150,7 @@ def check_same_everywhere(model: "LearnsFromData") -> None:
                 f"process {rank} has another one than process 0",
                 "All processes must run the same script on the same data, on machines of the same kind",
             )
-    processes.agreed_on = model.dataset
+    processes.agreed_on = dataset
 
 
 class AgreedCallback(CallbackList):

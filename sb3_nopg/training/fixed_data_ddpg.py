@@ -1,28 +1,27 @@
 """DDPG and TD3 on a fixed data set, for comparison: their own updates, and never a step of an environment."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch as th
 from stable_baselines3 import DDPG, TD3
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
+from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.utils import update_learning_rate
 
 from sb3_nopg.common.checks import check_not_normalized
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.buffer import FixedReplayBuffer, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.transitions import Transitions
+from sb3_nopg.training.loop import FixedDataAlgorithm
 from sb3_nopg.training.offline_env import offline_vec_env
-
-SelfLearner = TypeVar("SelfLearner", bound="FixedDataLearner")
 
 # The paper's appendix, pendulum and cart-pole alike. It does not print the batch: 64 is that of the implementation it names.
 _PAPER: dict[str, Any] = {"tau": 1e-3, "batch_size": 64, "policy_kwargs": {"net_arch": [50]}}
 
 
-class FixedDataLearner(OffPolicyAlgorithm):
+class FixedDataLearner(FixedDataAlgorithm):
     """
     An off-policy algorithm that, where it is given data, learns from them alone; without data it is as it was.
 
@@ -38,8 +37,7 @@ class FixedDataLearner(OffPolicyAlgorithm):
         critic_learning_rate: float | None = None,
         **keywords: Any,
     ):
-        if critic_learning_rate is not None and not 0.0 < critic_learning_rate < np.inf:
-            raise InputError("critic_learning_rate", f"{critic_learning_rate} is not positive", "Give a positive number")
+        check_number("critic_learning_rate", critic_learning_rate, 0.0, np.inf, optional=True)
         self.dataset, self.critic_learning_rate = dataset, critic_learning_rate
         super().__init__(*arguments, **keywords)
 
@@ -58,53 +56,9 @@ class FixedDataLearner(OffPolicyAlgorithm):
             critic: Any = self.policy.critic
             update_learning_rate(critic.optimizer, self.critic_learning_rate)
 
-    def learn(
-        self: SelfLearner,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int = 100,
-        tb_log_name: str = "run",
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> SelfLearner:
-        """
-        :param total_timesteps: gradient steps on the data; environment steps where there are no data
-        :param callback: called after every step
-        :param log_interval: gradient steps between two entries of the log
-        :param tb_log_name: name of the run for tensorboard
-        :param reset_num_timesteps: False to continue counting where training stopped
-        :param progress_bar: show one
-        :return: the model
-        """
+    def _fixed_data(self) -> Transitions | None:
         # A loaded replay buffer that is fixed holds data too.
-        if not isinstance(self.replay_buffer, FixedReplayBuffer):
-            return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-        env = self.env
-        assert env is not None
-        first = self.replay_buffer.dataset.observations[0]
-        # SB3 resets the environment here; a stand-in takes the call.
-        self.env = offline_vec_env(self.observation_space, self.action_space, first, env.num_envs)
-        try:
-            total_timesteps, _ = self._setup_learn(total_timesteps, None, reset_num_timesteps, tb_log_name)
-        finally:
-            self.env = env
-        ticks = self._init_callback(callback, progress_bar)
-        # Callbacks written for environments look for these.
-        new_obs, dones = self._last_obs, np.zeros(self.n_envs, dtype=bool)
-        infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
-        ticks.on_training_start(locals(), globals())
-        while self.num_timesteps < total_timesteps:
-            self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
-            self.train(gradient_steps=1, batch_size=self.batch_size)
-            self.num_timesteps += 1
-            ticks.update_locals(locals())
-            if not ticks.on_step():
-                break
-            if log_interval and self.num_timesteps % log_interval == 0:
-                self.dump_logs()
-        ticks.on_training_end()
-        del new_obs, dones, infos  # callbacks have seen them; nothing else uses them
-        return self
+        return self.replay_buffer.dataset if isinstance(self.replay_buffer, FixedReplayBuffer) else None
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "dataset"]

@@ -6,49 +6,57 @@ from typing import Any
 
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 
-# Updates between two looks at the held-out data.
-CHECK_INTERVAL = 10
+# Updates between two looks at the score.
+_INTERVAL = 10
 # A return counts as better when it gains this share of its own size; less is noise of the solves.
 _LEAST_GAIN = 1e-4
 
 
 @dataclass
-class BestSoFar:
+class Watch:
     """
-    The best return seen, and the parameters that had it.
+    The best score seen, and the parameters that had it.
 
     :param keep_parameters: whether to remember those parameters, or only how long ago they were
+    :param patience: stop after so many updates without a better score; None to go on
     :param score: of the best
     :param update: when it was seen; before that, where training began
     """
 
     keep_parameters: bool
+    patience: int | None
     score: float | None = None
     update: int = 0
     _parameters: dict[str, Any] = field(default_factory=dict)
 
-    def look(self, score: float, update: int, policy: NOPGPolicy) -> None:
+    def is_time(self, update: int) -> bool:
         """
-        :param score: return of the policy as it is now
+        :param update: number of updates made so far
+        """
+        return update % (_INTERVAL if self.patience is None else min(_INTERVAL, self.patience)) == 0
+
+    def look(self, score: float, update: int, policy: NOPGPolicy) -> bool:
+        """
+        :param score: of the policy as it is now
         :param update: number of updates made so far
         :param policy: it
+        :return: whether patience has run out
         """
-        if self.score is not None and score <= self.score + _LEAST_GAIN * abs(self.score):
-            return
-        self.score, self.update = score, update
-        if self.keep_parameters:
-            self._parameters = parameters_of(policy)
+        if self.score is None or score > self.score + _LEAST_GAIN * abs(self.score):
+            self.score, self.update = score, update
+            if self.keep_parameters:
+                self._parameters = parameters_of(policy)
+        return self.patience is not None and update - self.update >= self.patience
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
-        return {"keep": self.keep_parameters, "score": self.score, "update": self.update, "parameters": self._parameters}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any]) -> "BestSoFar":
-        """
-        :param state: from a checkpoint
-        """
-        return cls(state["keep"], state["score"], state["update"], state["parameters"])
+        return {
+            "keep_parameters": self.keep_parameters,
+            "patience": self.patience,
+            "score": self.score,
+            "update": self.update,
+            "_parameters": self._parameters,
+        }
 
     def restore(self, policy: NOPGPolicy) -> None:
         """

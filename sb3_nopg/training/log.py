@@ -1,6 +1,7 @@
 """What training tells: a line of the log for each update, and a word of warning where learning would be a matter of luck."""
 
 import logging
+import warnings
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -12,8 +13,9 @@ from sb3_nopg.bellman.on_samples import BellmanSolution
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.rewards import RewardFunction, recorded_rewards
+from sb3_nopg.kernels.neighbors import NeighborCount
 from sb3_nopg.prediction.judge import Judgement
-from sb3_nopg.training.course import Candidate
+from sb3_nopg.training.candidates import Candidate
 
 _logger = logging.getLogger(__name__)
 _STAGES = ("policy", "weights", "solve", "gradient", "step")
@@ -55,6 +57,16 @@ def record_candidates(logger: Logger, candidates: tuple[Candidate, ...], judgeme
     if judgement is not None and judgement.margin is not None:
         logger.record("candidates/margin", judgement.margin)
         _logger.info(judgement.text())
+
+
+def announce_too_many_neighbors(n_neighbors: NeighborCount, n_samples: int) -> None:
+    """
+    :param n_neighbors: asked for
+    :param n_samples: there are
+    """
+    if isinstance(n_neighbors, int | np.integer) and n_neighbors > n_samples:
+        # Of the caller of the model's method that attaches the data.
+        warnings.warn(f"n_neighbors={n_neighbors} exceeds the {n_samples} samples: all are used", stacklevel=4)
 
 
 def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str | RewardFunction | None = None) -> None:

@@ -13,11 +13,13 @@ from rl_zoo3.utils import ALGOS, get_wrapper_class
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.experiments.recipes import check_recipe, make_dataset
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.training.fixed_data_ddpg import FixedDataLearner
+from sb3_nopg.training.settings import check_no_old_names
 from sb3_nopg.zoo.configs import shipped_configs
-from sb3_nopg.zoo.recipes import check_recipe, make_dataset
 
 _NOBODY_ACTS = "nothing is collected while it learns"
 # What rl_zoo3 offers and an algorithm that only reads cannot use, and why.
@@ -116,6 +118,8 @@ class OfflineExperimentManager(ExperimentManager):
         known = _arguments_of(algorithm)
         unknown = sorted(set(hyperparams) - known - _ZOO_KEYS)
         if unknown:
+            if issubclass(algorithm, NOPG) and unknown[0] in {*NAMES, "variant"}:
+                check_no_old_names({unknown[0]: hyperparams[unknown[0]]})
             offered = ", ".join(sorted(known - _PASSED_ANYWAY - set(_REFUSED)))
             raise InputError(unknown[0], f"is not an argument of {algorithm.__name__}", f"It takes {offered}")
 
@@ -163,7 +167,7 @@ class OfflineExperimentManager(ExperimentManager):
         if isinstance(model, NOPG):
             # What can be wrong with the data shows here. In learn() rl_zoo3's progress bar would hide it behind an error of
             # its own.
-            model.prepared_problem()
+            _ = model.estimator.model if model.transitions == "model" else model.estimator.problem
         super().learn(model)
 
     def objective(self, trial: optuna.Trial) -> float:

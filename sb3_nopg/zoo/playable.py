@@ -30,9 +30,9 @@ class PlayableNOPG(NOPG):
         :param device: to load onto
         :param custom_objects: put in place of what was saved; a learning rate among them is ignored, for zero is no learning
             rate of ours and rl_zoo3 means "do not unpickle the schedule", which is one of SB3's own and harmless
-        :param print_system_info: see SB3's load(), as for what follows
-        :param force_reset: likewise
-        :param keywords: likewise
+        :param print_system_info: see SB3's load()
+        :param force_reset: see SB3's load()
+        :param keywords: see SB3's load()
         """
         kept = {name: value for name, value in (custom_objects or {}).items() if name != "learning_rate"}
         return super().load(path, env, device, kept, print_system_info, force_reset, **keywords)

@@ -11,15 +11,14 @@ def sample_deterministic(trial: optuna.Trial, n_actions: int, n_envs: int, addit
     :param n_actions: unused, as are the other two; rl_zoo3's samplers share one signature
     :param n_envs: unused
     :param additional_args: unused
-    :return: arguments of the algorithm; factors multiply whatever bandwidths the config names
+    :return: arguments of the algorithm
     """
     return convert(_common(trial))
 
 
 def sample_stochastic(trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]) -> dict[str, Any]:
-    """Likewise for a stochastic policy."""
+    """The same for a stochastic policy."""
     sampled = _common(trial)
-    sampled["n_action_samples"] = trial.suggest_int("n_action_samples", 5, 25, step=5)
     sampled["final_std_scale"] = trial.suggest_float("final_std_scale", 0.05, 1.0, log=True)
     return convert(sampled)
 
@@ -29,11 +28,7 @@ def _common(trial: optuna.Trial) -> dict[str, Any]:
         # γ itself would be searched evenly between 0.9 and 0.999, where 0.99 and 0.999 differ most.
         "one_minus_gamma": trial.suggest_float("one_minus_gamma", 0.003, 0.1, log=True),
         "learning_rate": trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True),
-        "n_next_state_samples": trial.suggest_categorical("n_next_state_samples", [1, 3, 5]),
     }
-    for kernel in ("state", "action", "next_state"):
-        name = f"{kernel}_bandwidth_factor"
-        sampled[name] = trial.suggest_float(name, 0.3, 3.0, log=True)
     trial.set_user_attr("gamma", 1.0 - sampled["one_minus_gamma"])
     return sampled
 

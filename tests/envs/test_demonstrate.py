@@ -14,9 +14,10 @@ from gymnasium import spaces
 from typer.testing import CliRunner
 
 import sb3_nopg.commands.demonstrate as command
-from nopg_envs import demonstrations, scripted_operator
-from nopg_envs.demonstrate import Command, Controls, Recorder, check_drivable, drive
-from nopg_envs.demonstration_window import DemonstrationWindow
+from nopg_envs import demonstrations
+from nopg_envs.demonstrations import scripted_operator
+from nopg_envs.demonstrations.driving import Command, Controls, Recorder, check_drivable, drive
+from nopg_envs.demonstrations.window import DemonstrationWindow
 from sb3_nopg import TransitionDataset
 from sb3_nopg.commands.main import app
 

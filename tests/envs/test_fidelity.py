@@ -8,8 +8,8 @@ import pytest
 from helpers.simulated_recordings import DT_S, FINE_S, chirp, record
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.fidelity import WINDOWS_S, main, score
-from nopg_envs.prediction import errors, predict, windows_of
-from nopg_envs.recordings import RecordingError, angle_zero, read_recording
+from nopg_envs.identification.prediction import errors, predict, windows_of
+from nopg_envs.identification.recordings import RecordingError, angle_zero, read_recording
 
 RIG = CartPoleParameters()
 

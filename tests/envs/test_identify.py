@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from helpers.simulated_recordings import chirp, record
-from nopg_envs import identification
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
-from nopg_envs.identification import CART, DRIVE, POLE, Identification, identify
+from nopg_envs.identification import fit
+from nopg_envs.identification.fit import CART, DRIVE, POLE, Identification, identify
+from nopg_envs.identification.prediction_errors import FITTED
+from nopg_envs.identification.recordings import read_recording
 from nopg_envs.identify import _print_table, _print_warnings, main
-from nopg_envs.prediction_errors import FITTED
-from nopg_envs.recordings import read_recording
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_uncertainties_cover_the_truth_and_validation_improves(files):
 
 def test_same_seed_same_answer(files, monkeypatch):
     # Short windows make a poorer fit in less time.
-    monkeypatch.setattr(identification, "WINDOW_S", 0.1)
+    monkeypatch.setattr(fit, "WINDOW_S", 0.1)
     recordings = [read_recording(file) for file in files[:2]]
     first, second = (identify(recordings, START, n_starts=2, seed=3) for _ in range(2))
     assert first == second
@@ -98,12 +98,10 @@ def test_same_seed_same_answer(files, monkeypatch):
 
 @pytest.mark.parametrize(("spread", "told"), [(0.09, True), (0.13, False)])
 def test_parameter_that_the_jackknife_leaves_open_keeps_its_start_value(files, monkeypatch, spread, told):
-    monkeypatch.setattr(identification, "WINDOW_S", 0.1)
+    monkeypatch.setattr(fit, "WINDOW_S", 0.1)
     spreads = {name: 0.0 for name in FITTED} | {"pole_coulomb": spread}
-    monkeypatch.setattr(identification, "not_narrowed", lambda jacobian, n_windows: np.zeros(jacobian.shape[1], dtype=bool))
-    monkeypatch.setattr(
-        identification, "uncertainties", lambda problem, vector: np.array([spreads[name] for name in problem.names])
-    )
+    monkeypatch.setattr(fit, "not_narrowed", lambda jacobian, n_windows: np.zeros(jacobian.shape[1], dtype=bool))
+    monkeypatch.setattr(fit, "uncertainties", lambda problem, vector: np.array([spreads[name] for name in problem.names]))
     found = identify([read_recording(file) for file in files[:2]], START, n_starts=1)
     assert ("pole_coulomb" in found.uncertainty) == told
     assert list(found.unidentified) == ([] if told else ["pole_coulomb"])
@@ -152,7 +150,7 @@ def test_constant_voltage_warns_and_keeps_start_values(tmp_path, capsys):
 
 
 def test_cart_that_never_moves_keeps_its_start_values(tmp_path, monkeypatch):
-    monkeypatch.setattr(identification, "WINDOW_S", 0.25)
+    monkeypatch.setattr(fit, "WINDOW_S", 0.25)
     # Volts that dry friction holds, on a cart with a pole too light to drag it.
     stuck = RIG.replace(cart_coulomb=2.0, pole_coupling=0.0)
     file = record(tmp_path / "run.npz", stuck, chirp(4.0, amplitude=0.4), start=(0.0, np.pi - 1.0, 0.0, 0.0))
@@ -163,7 +161,7 @@ def test_cart_that_never_moves_keeps_its_start_values(tmp_path, monkeypatch):
 
 
 def test_pole_that_never_swings_keeps_its_start_values(tmp_path, monkeypatch):
-    monkeypatch.setattr(identification, "WINDOW_S", 0.25)
+    monkeypatch.setattr(fit, "WINDOW_S", 0.25)
     # The pole is held, or off: it does not act on the cart either.
     file = record(tmp_path / "run.npz", RIG.replace(pole_coupling=0.0), chirp(4.0), start=(0.0, np.pi, 0.0, 0.0))
     arrays = dict(np.load(file))

@@ -3,7 +3,7 @@
 import numpy as np
 from gymnasium import spaces
 
-from nopg_robot.flight import FlightRecorder, Sample
+from nopg_robot.flight.recorder import FlightRecorder, Sample
 from sb3_nopg import TransitionDataset
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from nopg_robot.flight import Sample
+from nopg_robot.flight.recorder import Sample
 
 SAMPLE = Sample(
     time_s=12.5,

@@ -10,6 +10,7 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.training.callbacks import NOPGCheckpointCallback
 
@@ -37,7 +38,7 @@ def build(data: TransitionDataset, **arguments: Any) -> NOPG:
         "weights": "local_constant",
         "pessimism": 0.0,
     }
-    return NOPG("MlpPolicy", None, dataset=data, **{**given, **arguments})
+    return make_nopg("MlpPolicy", None, dataset=data, **{**given, **arguments})
 
 
 class KillAt(BaseCallback):

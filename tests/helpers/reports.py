@@ -7,7 +7,8 @@ import re
 import numpy as np
 from matplotlib.image import imread
 
-from sb3_nopg import NOPG, NOPGD, TransitionDataset
+from helpers.models import make_nopg
+from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.report.making import PolicyReport, make_report
 
 
@@ -43,7 +44,7 @@ def plane_model(**settings) -> NOPG:
         "action_bandwidth": 1.0,
         "device": "cpu",
     }
-    return NOPGD("MlpPolicy", None, **{"dataset": plane_data(), **given, **settings})
+    return make_nopg("MlpPolicy", None, **{"dataset": plane_data(), **given, **settings})
 
 
 def quick_report(model: NOPG, **settings) -> PolicyReport:

@@ -8,10 +8,10 @@ import scipy.linalg
 
 from nopg_envs.cartpole.dynamics import linearize
 from nopg_envs.cartpole.parameters import CartPoleParameters
-from nopg_robot.observation import NAMES
+from nopg_robot.control.observation import NAMES
+from nopg_robot.control.policy import PolicyMetadata
 from nopg_robot.plants import simulated_twin
-from nopg_robot.policy import PolicyMetadata
-from nopg_robot.rig_file import RigFile
+from nopg_robot.rig.file import RigFile
 
 
 def balancing_gain() -> np.ndarray:

@@ -62,14 +62,14 @@ def results(case: str, distributed: bool) -> dict[str, np.ndarray]:
         sb3_nopg.bellman.transition._WORTH_LAYING_OUT_ANEW = range(10**9)
     try:
         model = build(pushed_point(n), distributed=distributed, **CASES[case]).learn(UPDATES)
-        coarse = model.prepared_problem().coarse_model.state()
+        coarse = model.estimator.problem.coarse_model.state()
         found = {
             "parameters": np.concatenate([p.detach().numpy().reshape(-1) for p in model.policy.parameters()]),
-            "q_values": model._warm_start.q_history.values[-1].numpy(),
-            "visitation": model._warm_start.visitation_history.values[-1].numpy(),
+            "q_values": model._training.warm_start.q_history.values[-1].numpy(),
+            "visitation": model._training.warm_start.visitation_history.values[-1].numpy(),
             "policy_gradient": model.policy_gradient(),
-            "n_neighbors": np.array(model.prepared_problem().queries.neighbors.n_neighbors),
-            "transition": model.prepared_problem().transition.to_dense().numpy(),
+            "n_neighbors": np.array(model.estimator.problem.queries.neighbors.n_neighbors),
+            "transition": model.estimator.problem.transition.to_dense().numpy(),
             "coarse_model": np.array([coarse["pays"], coarse["n_cells"], coarse["age"]]),
             # It decides how long a solve takes and nothing else, so only it itself shows whether it is right.
             "coarse_matrix": np.concatenate(
@@ -80,7 +80,7 @@ def results(case: str, distributed: bool) -> dict[str, np.ndarray]:
             found["value"] = model.value(pushed_point(5, seed=9).observations)
             found["held-out"] = np.array(model.estimated_return(pushed_point(40, seed=4)))
             logger = Logger(None, [])
-            record_support(logger, model.prepared_problem(), model._policy_actions(model.prepared_problem()).detach())
+            record_support(logger, model.estimator.problem, model.evaluation.policy_actions().detach())
             found["log"] = np.array(list(logger.name_to_value.values()))
         return found
     finally:
@@ -144,7 +144,7 @@ def behave(processes: Processes, folder: Path) -> None:
     stop = None if processes.is_main else StopAt(5)
     model.learn(50, callback=stop, log_interval=2, progress_bar=True)
     saw["updates"], saw["parameters"] = model.num_timesteps, parameter_fingerprint(model.policy)
-    saw["rows"] = len(model.prepared_problem().continues)
+    saw["rows"] = len(model.estimator.problem.continues)
     model.save(folder / f"model-{processes.rank}.zip")
     model.save_checkpoint(folder / f"run-{processes.rank}.ckpt")
     resumed = NOPG.resume(folder / "run-0.ckpt", pushed_point(N), device="cpu", distributed=True)

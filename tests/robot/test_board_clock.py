@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nopg_robot.board_clock import WRAPS_AT_US, BoardClock
-from nopg_robot.estimator import StateEstimator
+from nopg_robot.control.estimator import StateEstimator
 from nopg_robot.plants.base import Reading
-from nopg_robot.rig_file import RigFile
+from nopg_robot.plants.board_clock import WRAPS_AT_US, BoardClock
+from nopg_robot.rig.file import RigFile
 
 SAMPLE_S = 0.002
 TRANSFER_S = 0.0004

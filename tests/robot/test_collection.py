@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.rigs import balance, balancing_gain, fast_rig, metadata
-from nopg_robot.collect import app, behaviour_named, with_angle_limit
-from nopg_robot.collection import CollectOptions, collect
-from nopg_robot.deployment import check_policy
-from nopg_robot.errors import PolicyError
-from nopg_robot.flight_log import read_flight
-from nopg_robot.stop import StopRequest
+from nopg_robot.commands.collect import app, behaviour_named, with_angle_limit
+from nopg_robot.flight.log import read_flight
+from nopg_robot.rig.errors import PolicyError
+from nopg_robot.run.collection import CollectOptions, collect
+from nopg_robot.run.deployment import check_policy
+from nopg_robot.run.stop import StopRequest
 from sb3_nopg import TransitionDataset
 
 pytestmark = pytest.mark.slow

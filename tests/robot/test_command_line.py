@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
 from helpers.rigs import changed
-from nopg_robot import collect, collection, deploy, deployment, flight
-from nopg_robot.errors import PlantError
-from nopg_robot.flight_log import read_flight
-from nopg_robot.rig_file import RigFile
-from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
+from nopg_robot.commands import collect, deploy
+from nopg_robot.flight import recorder as flight_recorder
+from nopg_robot.flight.log import read_flight
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run import collection, deployment
+from nopg_robot.virtual.tcp import VirtualQuarcServer
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -222,7 +224,7 @@ def test_what_the_operator_should_know_is_printed(tmp_path):
 
 def test_a_disk_that_fills_up_is_a_stop_like_any_other(policy, monkeypatch):
     """Exit code, summary and the readable part of the log; no picture, and no complaint about arguments."""
-    written = flight._write
+    written = flight_recorder._write
     calls = []
 
     def full(stream, content):
@@ -231,8 +233,8 @@ def test_a_disk_that_fills_up_is_a_stop_like_any_other(policy, monkeypatch):
             raise OSError(28, "No space left on device")
         written(stream, content)
 
-    monkeypatch.setattr(flight, "_write", full)
-    monkeypatch.setattr(flight, "FLUSH_S", 0.01)
+    monkeypatch.setattr(flight_recorder, "_write", full)
+    monkeypatch.setattr(flight_recorder, "FLUSH_S", 0.01)
     monkeypatch.setattr(deploy, "plot_flight", lambda path: full(None, b""))
     result = fast_deploy(policy, "--log", "log.npz")
     assert result.exit_code in (1, 4), result.output
@@ -324,7 +326,7 @@ def test_collecting_where_a_phase_fails_or_nobody_answers(tmp_path):
 
 def start(module, *arguments):
     """As a program of its own."""
-    command = [sys.executable, "-u", "-m", f"nopg_robot.{module}", *(str(argument) for argument in arguments)]
+    command = [sys.executable, "-u", "-m", f"nopg_robot.commands.{module}", *(str(argument) for argument in arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

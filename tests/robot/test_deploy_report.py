@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
-from nopg_robot import deploy
-from nopg_robot.preflight import reports_beside
+from nopg_robot.commands import deploy
+from nopg_robot.commands.preflight import reports_beside
 
 DIGEST = "0" * 64
 

@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 from helpers.rigs import balance, changed, fast_rig, metadata
-from nopg_robot import command_line, deployment
-from nopg_robot.deployment import RunOptions, check_policy, deploy
-from nopg_robot.display import NullDisplay
-from nopg_robot.errors import DefectError, PlantError, PolicyError, RecorderError
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.flight_log import read_flight
-from nopg_robot.loop import SafetyStop
+from nopg_robot.commands import command_line
+from nopg_robot.control.safety import Checks, Reason
+from nopg_robot.flight.log import read_flight
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig, open_rig, simulated_twin
 from nopg_robot.plants.simulated import SimulatedPlant
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks, Reason
-from nopg_robot.session import Session
-from nopg_robot.simulated_cart import SimulatedCart
-from nopg_robot.stop import StopRequest
-from nopg_robot.watchdog import GuardedPlant
+from nopg_robot.rig.errors import DefectError, PlantError, PolicyError, RecorderError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run import deployment
+from nopg_robot.run.deployment import RunOptions, check_policy, deploy
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.run.loop import SafetyStop
+from nopg_robot.run.session import Session
+from nopg_robot.run.stop import StopRequest
+from nopg_robot.run.watchdog import GuardedPlant
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 
 class Saboteur:
@@ -396,7 +397,7 @@ def test_auto_falls_back_and_says_so():
         open_rig(fast_rig(), require_hardware=True)
     with pytest.raises(PlantError, match="simulation"):
         open_rig(rig, "simulated", require_hardware=True)
-    stub = changed(RigFile.load("quanser_ip02_hil"), connection={"module": "nopg_robot.hil_stub"})
+    stub = changed(RigFile.load("quanser_ip02_hil"), connection={"module": "nopg_robot.virtual.hil_stub"})
     with pytest.raises(PlantError, match="stand-in"):
         open_rig(stub, require_hardware=True)
     with pytest.raises(ValueError, match="plant"):

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from nopg_robot.display import LiveDisplay, NullDisplay, PlainDisplay, Snapshot, banner, bar_text
-from nopg_robot.rig_file import RigFile
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.display import LiveDisplay, NullDisplay, PlainDisplay, Snapshot, banner, bar_text
 
 LIMITS = RigFile.load("simulated").limits
 

@@ -11,10 +11,10 @@ from scipy import signal
 from nopg_envs.cartpole import PARAMETER_SETS
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.simulator import CartPoleSimulator
-from nopg_robot.errors import PlantError
-from nopg_robot.estimator import State, StateEstimator, wrap_angle
+from nopg_robot.control.estimator import State, StateEstimator, wrap_angle
 from nopg_robot.plants.base import Reading
-from nopg_robot.rig_sections import Sensors
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.sections import Sensors
 
 CART = PARAMETER_SETS["identified"]
 SAMPLE_S = 0.002

@@ -31,32 +31,34 @@ import numpy as np
 import pytest
 
 from helpers.rigs import balance, changed, fast_rig, metadata
-from nopg_robot import deployment, flight, hil_stub
-from nopg_robot.deployment import RunOptions, deploy, describe
-from nopg_robot.display import NullDisplay
-from nopg_robot.errors import PlantError, RecorderError
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.flight_journal import journal_path, read_journal
-from nopg_robot.flight_log import FlightLog, read_flight
-from nopg_robot.loop import ControlLoop
-from nopg_robot.observation import NAMES, DataRange, Observer
+from nopg_robot.control.observation import NAMES, DataRange, Observer
+from nopg_robot.control.safety import Checks, Intervention
+from nopg_robot.flight import recorder as flight_recorder
+from nopg_robot.flight.journal import journal_path, read_journal
+from nopg_robot.flight.log import FlightLog, read_flight
+from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig, open_rig
 from nopg_robot.plants.simulated import SimulatedPlant
-from nopg_robot.rig_env import RigEnv
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks, Intervention
-from nopg_robot.session import Session, run_episode
-from nopg_robot.simulated_card import SimulatedCard
-from nopg_robot.simulated_cart import SimulatedCart
-from nopg_robot.stop import StopRequest
-from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
-from nopg_robot.watchdog import GuardedPlant
+from nopg_robot.rig.errors import PlantError, RecorderError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run import deployment
+from nopg_robot.run.deployment import RunOptions, deploy, describe
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.run.loop import ControlLoop
+from nopg_robot.run.rig_env import RigEnv
+from nopg_robot.run.session import Session, run_episode
+from nopg_robot.run.stop import StopRequest
+from nopg_robot.run.watchdog import GuardedPlant
+from nopg_robot.virtual import hil_stub
+from nopg_robot.virtual.simulated_card import SimulatedCard
+from nopg_robot.virtual.simulated_cart import SimulatedCart
+from nopg_robot.virtual.tcp import VirtualQuarcServer
 
 pytest.importorskip("serial")
 if sys.platform == "win32":
     pytest.skip("pseudo-terminals and kill -9", allow_module_level=True)
 
-from nopg_robot.virtual_rig.serial_board import VirtualSerialBoard
+from nopg_robot.virtual.serial_board import VirtualSerialBoard
 
 pytestmark = pytest.mark.real_time
 
@@ -69,7 +71,7 @@ WATCHDOG_S = 0.5
 # ... and where it is not: the longest that a rig file allows.
 PATIENT_S = 1.0
 FROZEN_S = 0.3
-FLUSH_S = flight.FLUSH_S
+FLUSH_S = flight_recorder.FLUSH_S
 # Shorter than any watchdog, and long enough for a backlog of sixty samples.
 PAUSE_S = 0.12
 BEFORE_S, LONGEST_S = 0.25, 1.6
@@ -156,7 +158,7 @@ def bench(
             yield Bench(changed(RigFile.load("serial_board"), connection=connection, **patient), cart, board)
     else:
         card = hil_stub.plug_in("test", "0", SimulatedCard(cart, counter_bits=16))
-        connection = {"card_type": "test", "module": "nopg_robot.hil_stub", "watchdog_s": watchdog_s}
+        connection = {"card_type": "test", "module": "nopg_robot.virtual.hil_stub", "watchdog_s": watchdog_s}
         patient["sensors"] = {"counter_bits": 16}
         yield Bench(changed(RigFile.load("quanser_ip02_hil"), connection=connection, **patient), cart, card)
 
@@ -351,7 +353,7 @@ def test_a_full_disk(plant, tmp_path, monkeypatch):
     def fill() -> None:
         # Once there is something on it: a busy disk takes its time.
         wait_until(lambda: len(read_journal(journal_path(tmp_path / "log.npz")).samples) > 10, timeout_s=1.0)
-        patch.setattr(flight, "_write", full)
+        patch.setattr(flight_recorder, "_write", full)
         full_s.append(time.perf_counter())
 
     with monkeypatch.context() as patch, bench(plant) as rig:
@@ -455,15 +457,15 @@ def test_a_loop_that_stops_with_its_guard_is_cut_by_the_hardware(plant, tmp_path
 
 DEPLOYING = """
 import sys
-from nopg_robot.deployment import describe
-from nopg_robot.display import NullDisplay
-from nopg_robot.flight import FlightRecorder
-from nopg_robot.observation import Observer
+from nopg_robot.run.deployment import describe
+from nopg_robot.run.display import NullDisplay
+from nopg_robot.flight.recorder import FlightRecorder
+from nopg_robot.control.observation import Observer
 from nopg_robot.plants import open_rig
-from nopg_robot.rig_file import RigFile
-from nopg_robot.safety import Checks
-from nopg_robot.session import Session, run_episode
-from nopg_robot.stop import StopRequest
+from nopg_robot.rig.file import RigFile
+from nopg_robot.control.safety import Checks
+from nopg_robot.run.session import Session, run_episode
+from nopg_robot.run.stop import StopRequest
 
 file = RigFile.load(sys.argv[1])
 with StopRequest() as stop, FlightRecorder(sys.argv[2], describe(file)) as recorder:

@@ -14,11 +14,11 @@ import pytest
 
 from helpers.flight_samples import RAIL, SAMPLE, numbered
 from helpers.repository import environment
-from nopg_robot import flight
-from nopg_robot.errors import RecorderError
-from nopg_robot.flight import FlightRecorder, Sample, seal_journal
-from nopg_robot.flight_journal import COLUMNS, journal_path, pack_header, read_journal
-from nopg_robot.flight_log import EpisodeEnd, FlightLogError, LoggedIntervention, read_flight
+from nopg_robot.flight import recorder as flight_recorder
+from nopg_robot.flight.journal import COLUMNS, journal_path, pack_header, read_journal
+from nopg_robot.flight.log import EpisodeEnd, FlightLogError, LoggedIntervention, read_flight
+from nopg_robot.flight.recorder import FlightRecorder, Sample, seal_journal
+from nopg_robot.rig.errors import RecorderError
 
 
 def wait_until(condition):
@@ -96,7 +96,7 @@ _KILLED = """
 import sys
 from dataclasses import replace
 from helpers.flight_samples import RAIL, SAMPLE
-from nopg_robot.flight import FlightRecorder
+from nopg_robot.flight.recorder import FlightRecorder
 recorder = FlightRecorder({path!r}, {{"rig": "r"}})
 recorder.note(RAIL)
 number = 0
@@ -209,7 +209,7 @@ def test_full_disk_is_told_at_the_next_call_and_loses_nothing_that_was_flushed(t
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(flight.os, "fsync", full)
+        patch.setattr(flight_recorder.os, "fsync", full)
         recorder.record(SAMPLE)
         wait_until(lambda: recorder._error is not None)
     for call in (lambda: recorder.record(SAMPLE), lambda: recorder.note(RAIL), lambda: recorder.end_episode(0, "", False)):
@@ -226,8 +226,8 @@ def test_full_disk_is_told_at_the_next_call_and_loses_nothing_that_was_flushed(t
 _LIMITED = """
 import resource, sys, time
 from helpers.flight_samples import numbered
-from nopg_robot.errors import RecorderError
-from nopg_robot.flight import FlightRecorder
+from nopg_robot.rig.errors import RecorderError
+from nopg_robot.flight.recorder import FlightRecorder
 resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 try:
     with FlightRecorder({path!r}, {{}}) as recorder:
@@ -259,7 +259,7 @@ def test_write_that_takes_a_part_goes_on_with_the_rest(tmp_path):
             return super().write(content[:7])
 
     with Reluctant(tmp_path / "file", "wb") as stream:
-        flight._write(stream, bytes(range(100)))
+        flight_recorder._write(stream, bytes(range(100)))
     assert (tmp_path / "file").read_bytes() == bytes(range(100))
 
 
@@ -275,11 +275,11 @@ def test_journal_that_somebody_deletes_is_noticed(tmp_path):
 
 
 def test_disk_that_hangs_is_told_instead_of_filling_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(flight, "LONGEST_STALL_S", 0.3)
+    monkeypatch.setattr(flight_recorder, "LONGEST_STALL_S", 0.3)
     answers = threading.Event()
     recorder = FlightRecorder(tmp_path / "run.npz", {})
     with monkeypatch.context() as patch:
-        patch.setattr(flight.os, "fsync", lambda descriptor: answers.wait(30.0))
+        patch.setattr(flight_recorder.os, "fsync", lambda descriptor: answers.wait(30.0))
         recorder.record(SAMPLE)
         time.sleep(0.8)
         with pytest.raises(RecorderError, match=r"not taken anything for 0\.3 s"):
@@ -300,7 +300,7 @@ def test_sealing_that_fails_leaves_the_journal_and_says_so(tmp_path, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(flight.np, "savez_compressed", full)
+        patch.setattr(flight_recorder.np, "savez_compressed", full)
         with pytest.raises(RecorderError, match=r"could not be sealed.*No space.*run\.npz\.journal"):
             recorder.close({"outcome": "finished"})
     assert os.listdir(tmp_path) == ["run.npz.journal"]

@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nopg_envs import fidelity, identification
+from nopg_envs import fidelity
 from nopg_envs.cartpole.env import QuanserCartPoleBalanceEnv
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.cartpole.simulator import CartPoleSimulator
-from nopg_envs.recordings import RecordingError, read_recording
-from nopg_robot.flight import FlightRecorder, Sample
-from nopg_robot.flight_log import FlightLogError, read_flight
+from nopg_envs.identification import fit
+from nopg_envs.identification.recordings import RecordingError, read_recording
+from nopg_robot.flight.log import FlightLogError, read_flight
+from nopg_robot.flight.recorder import FlightRecorder, Sample
 from sb3_nopg import TransitionDataset
 
 SAMPLE_S = 0.002
@@ -305,12 +306,12 @@ def test_motor_gets_the_same_impulse_on_an_even_grid(tmp_path):
 @pytest.mark.slow
 def test_identification_recovers_another_cart_from_flights(tmp_path, monkeypatch):
     # Short windows take less time.
-    monkeypatch.setattr(identification, "WINDOW_S", 0.2)
+    monkeypatch.setattr(fit, "WINDOW_S", 0.2)
     other = RIG.replace(input_gain=1.6, cart_damping=9.0, inverse_pole_length=3.8, input_delay_s=0.010)
     paths = [
         simulated_flight(tmp_path / f"{seed}.npz", other, 3.0, seed, jitter_s=1e-4, swing=1.0 + seed) for seed in range(2)
     ]
-    found = identification.identify([read_recording(path) for path in paths], RIG, n_starts=1).fitted
+    found = fit.identify([read_recording(path) for path in paths], RIG, n_starts=1).fitted
     for name, tolerance in {
         "input_gain": 0.1,
         "cart_damping": 0.6,

@@ -9,13 +9,13 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from nopg_robot.errors import PolicyError
+from nopg_robot.rig.errors import PolicyError
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from nopg_robot import policy as policy_module  # noqa: E402
-from nopg_robot.policy import OnnxPolicy  # noqa: E402
+from nopg_robot.control import policy as policy_module  # noqa: E402
+from nopg_robot.control.policy import OnnxPolicy  # noqa: E402
 
 WEIGHT = np.array([[1.0, 2.0, -1.0], [0.5, 0.0, 4.0]], dtype=np.float32)
 DESCRIPTION = {
@@ -263,7 +263,7 @@ def test_needs_neither_torch_nor_onnx_and_says_nothing(path):
     script = (
         "import sys\n"
         "for name in ('torch', 'stable_baselines3', 'sb3_nopg', 'onnx'): sys.modules[name] = None\n"
-        "from nopg_robot.policy import OnnxPolicy\n"
+        "from nopg_robot.control.policy import OnnxPolicy\n"
         f"assert OnnxPolicy({str(path)!r})([1.0, 1.0, 1.0]).tolist() == [2.0, 4.5]\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

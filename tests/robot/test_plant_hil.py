@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nopg_robot import hil_stub
-from nopg_robot.clock import SimulatedClock
-from nopg_robot.errors import PlantError
-from nopg_robot.hil_stub import HIL, Clock, HILError
 from nopg_robot.plants.hil import HilPlant, checked
-from nopg_robot.rig_sections import HilConnection
-from nopg_robot.simulated_card import SimulatedCard
-from nopg_robot.simulated_cart import SimulatedCart
+from nopg_robot.rig.clock import SimulatedClock
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.sections import HilConnection
+from nopg_robot.virtual import hil_stub
+from nopg_robot.virtual.hil_stub import HIL, Clock, HILError
+from nopg_robot.virtual.simulated_card import SimulatedCard
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 pytestmark = pytest.mark.real_time
 
@@ -38,7 +38,7 @@ def card(clock: SimulatedClock) -> Iterator[SimulatedCard]:
 
 
 def connection(**changes: Any) -> HilConnection:
-    settings = {"module": "nopg_robot.hil_stub", "watchdog_s": WATCHDOG_S, "enable_channel": ENABLE, **changes}
+    settings = {"module": "nopg_robot.virtual.hil_stub", "watchdog_s": WATCHDOG_S, "enable_channel": ENABLE, **changes}
     return HilConnection(plant="hil", card_type="q2_usb", **settings)
 
 
@@ -249,7 +249,7 @@ class TestErrors:
             HilPlant(connection()).open()
 
     def test_without_the_vendors_package(self) -> None:
-        with pytest.raises(PlantError, match=r"Quanser's SDK.*module: nopg_robot\.hil_stub.*--plant auto"):
+        with pytest.raises(PlantError, match=r"Quanser's SDK.*module: nopg_robot\.virtual\.hil_stub.*--plant auto"):
             HilPlant(connection(module="quanser_is_not_installed.hardware")).open()
 
     def test_package_without_its_driver(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from nopg_envs.cartpole.simulator import filter_coefficients
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.quarc import QuarcPlant
-from nopg_robot.rig_file import RigFile
-from nopg_robot.rig_sections import QuarcConnection
-from nopg_robot.simulated_cart import SimulatedCart
-from nopg_robot.virtual_rig.__main__ import main
-from nopg_robot.virtual_rig.tcp import VirtualQuarcServer
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import QuarcConnection
+from nopg_robot.virtual.__main__ import main
+from nopg_robot.virtual.simulated_cart import SimulatedCart
+from nopg_robot.virtual.tcp import VirtualQuarcServer
 
 pytestmark = pytest.mark.real_time
 
@@ -553,7 +553,7 @@ def test_a_command_that_is_no_number_stops_the_motor():
 CLIENT = """
 import sys, time
 from nopg_robot.plants.quarc import QuarcPlant
-from nopg_robot.rig_sections import QuarcConnection
+from nopg_robot.rig.sections import QuarcConnection
 port = int(sys.argv[1])
 plant = QuarcPlant(QuarcConnection(plant="quarc", host="127.0.0.1", port=port, read_timeout_s=2.0, watchdog_s=None))
 plant.open()
@@ -579,7 +579,7 @@ def test_a_client_that_is_killed_leaves_zero_volts_by_the_watchdog():
 
 
 def test_faults_need_a_model_that_runs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("nopg_robot.virtual_rig.tcp.ANSWER_S", 0.01)
+    monkeypatch.setattr("nopg_robot.virtual.tcp.ANSWER_S", 0.01)
     server = VirtualQuarcServer()
     with pytest.raises(RuntimeError, match="with statement"):
         server.hang()
@@ -591,7 +591,7 @@ def test_faults_need_a_model_that_runs(monkeypatch: pytest.MonkeyPatch):
 
 def begin(*arguments: str) -> tuple[subprocess.Popen, dict]:
     """The command, and the sections of a rig file that it prints."""
-    command = [sys.executable, "-m", "nopg_robot.virtual_rig", *arguments]
+    command = [sys.executable, "-m", "nopg_robot.virtual", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = []

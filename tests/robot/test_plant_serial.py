@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nopg_robot import protocol
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.serial_board import SerialPlant
-from nopg_robot.protocol import Configure, Drive, Flag, Frame, Hello, Message, Poll, State, Stop
-from nopg_robot.rig_file import RigFile
-from nopg_robot.rig_sections import SerialConnection
-from nopg_robot.simulated_cart import SimulatedCart
-from nopg_robot.virtual_rig.serial_board import Firmware, VirtualSerialBoard
+from nopg_robot.rig import protocol
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.protocol import Configure, Drive, Flag, Frame, Hello, Message, Poll, State, Stop
+from nopg_robot.rig.sections import SerialConnection
+from nopg_robot.virtual.serial_board import Firmware, VirtualSerialBoard
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 # Longer than on a rig: these run on computers that are busy with other things. The firmware's own tests keep time exactly.
 pytestmark = pytest.mark.real_time
@@ -402,7 +402,7 @@ class TestGivenUp:
 DRIVE_FOR_EVER = """
 import sys, time
 from nopg_robot.plants.serial_board import SerialPlant
-from nopg_robot.rig_sections import SerialConnection
+from nopg_robot.rig.sections import SerialConnection
 connection = SerialConnection(plant="serial", port=sys.argv[1], read_timeout_s=1.0, watchdog_s=float(sys.argv[2]))
 with SerialPlant(connection) as plant:
     for cycle in range(10**9):
@@ -433,7 +433,7 @@ class TestProcesses:
     def test_a_board_in_another_process(self, end: signal.Signals, tmp_path: Path) -> None:
         link = tmp_path / "board"
         process = subprocess.Popen(
-            [sys.executable, "-m", "nopg_robot.virtual_rig", "serial", "--link", str(link)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "nopg_robot.virtual", "serial", "--link", str(link)], stdout=subprocess.PIPE, text=True
         )
         try:
             assert process.stdout is not None

@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.parameters import PARAMETER_SETS
 from nopg_envs.cartpole.simulator import CartPoleSimulator
-from nopg_robot.clock import MonotonicClock, SimulatedClock
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.simulated import SimulatedPlant
-from nopg_robot.rig_file import RigFile
-from nopg_robot.rig_sections import Sensors, SimulatedConnection
-from nopg_robot.simulated_cart import SimulatedCart
+from nopg_robot.rig.clock import MonotonicClock, SimulatedClock
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import Sensors, SimulatedConnection
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 FAST = SimulatedConnection(plant="simulated", real_time=False)
 START = (0.05, 0.1, -0.2, 0.3)

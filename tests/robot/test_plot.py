@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from nopg_robot.flight import FlightRecorder, Sample
-from nopg_robot.flight_journal import journal_path
-from nopg_robot.flight_log import read_flight
-from nopg_robot.plot import describe, main, plot_flight
-from nopg_robot.rig_file import RigFile
+from nopg_robot.flight.journal import journal_path
+from nopg_robot.flight.log import read_flight
+from nopg_robot.flight.plot import describe, main, plot_flight
+from nopg_robot.flight.recorder import FlightRecorder, Sample
+from nopg_robot.rig.file import RigFile
 
 SAMPLE = Sample(0.0, "home", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1e-4, 5e-4, True, 0)
 

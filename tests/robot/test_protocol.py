@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.repository import REPOSITORY
-from nopg_robot import protocol
-from nopg_robot.protocol import (
+from nopg_robot.rig import protocol
+from nopg_robot.rig.protocol import (
     Configure,
     Configured,
     Decoder,

@@ -13,10 +13,10 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from helpers.repository import environment
 from helpers.rigs import balance, fast_rig
-from nopg_robot.errors import PhaseError, RobotError
-from nopg_robot.flight_log import read_flight
-from nopg_robot.loop import SafetyStop
-from nopg_robot.rig_env import RigEnv
+from nopg_robot.flight.log import read_flight
+from nopg_robot.rig.errors import PhaseError, RobotError
+from nopg_robot.run.loop import SafetyStop
+from nopg_robot.run.rig_env import RigEnv
 
 pytestmark = pytest.mark.slow
 
@@ -123,7 +123,7 @@ def test_learning_never_touches_the_rig(tmp_path):
 SCRIPT = """
 import atexit, sys
 import numpy as np
-from nopg_robot.rig_env import RigEnv
+from nopg_robot.run.rig_env import RigEnv
 from helpers.rigs import fast_rig
 
 env = RigEnv(fast_rig(), "flight.npz")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from nopg_robot.rig_file import RigFile, RigFileError, shipped_rigs
+from nopg_robot.rig.file import RigFile, RigFileError, shipped_rigs
 
 SMALLEST: dict[str, Any] = {
     "name": "a rig",

@@ -14,14 +14,14 @@ from helpers.rigs import balance, fast_rig, metadata
 from nopg_envs.cartpole import PARAMETER_SETS
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.simulator import CartPoleSimulator
-from nopg_robot.deployment import RunOptions, deploy
-from nopg_robot.estimator import State, StateEstimator
-from nopg_robot.flight_log import read_flight
+from nopg_robot.control.estimator import State, StateEstimator
+from nopg_robot.control.safety import Checks, Decision, Reason, SafetySupervisor, Situation
+from nopg_robot.flight.log import read_flight
 from nopg_robot.plants import Rig
 from nopg_robot.plants.base import Reading
-from nopg_robot.rig_file import RigFile
-from nopg_robot.rig_sections import Limits, Timing
-from nopg_robot.safety import Checks, Decision, Reason, SafetySupervisor, Situation
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import Limits, Timing
+from nopg_robot.run.deployment import RunOptions, deploy
 
 SAMPLE_S = 0.002
 # Written out: the cases below stand a hair inside and outside of these.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.parameters import PARAMETER_SETS
 from nopg_envs.cartpole.simulator import CartPoleSimulator
-from nopg_robot.simulated_cart import LONGEST_JUMP_S, SimulatedCart
+from nopg_robot.virtual.simulated_cart import LONGEST_JUMP_S, SimulatedCart
 
 IDENTIFIED = PARAMETER_SETS["identified"]
 RAIL_END = IDENTIFIED.rail_length_m / 2.0

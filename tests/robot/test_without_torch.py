@@ -118,7 +118,7 @@ print(len(modules), nopg_robot.__file__)
 
 def test_rig_files_come_with_the_wheel(rig_pc):
     names = rig_pc.python(
-        "from nopg_robot.rig_file import RigFile, shipped_rigs\n"
+        "from nopg_robot.rig.file import RigFile, shipped_rigs\n"
         "for name in shipped_rigs(): print(name, RigFile.load(name).connection.plant)"
     )
     assert names.splitlines() == [
@@ -136,7 +136,7 @@ def test_a_policy_is_deployed_and_its_flight_drawn(rig_pc):
     assert "in phase 'run'" in result.stdout
     log = rig_pc.work / re.search("Flight log: (.*)", result.stdout)[1]
     assert log.is_file()
-    drawn = rig_pc.run("python", "-m", "nopg_robot.plot", log)
+    drawn = rig_pc.run("python", "-m", "nopg_robot.flight.plot", log)
     assert drawn.returncode == 0, drawn.stderr
     assert log.with_suffix(".png").stat().st_size > 10_000
 
@@ -145,6 +145,6 @@ def test_data_are_collected(rig_pc):
     result = rig_pc.run("nopg-collect", "--rig", "simulated", "--fast", "--episodes", "1", "--log", "data.npz")
     assert result.returncode == 0, result.stdout + result.stderr
     count = rig_pc.python(
-        "from nopg_robot.flight_log import read_flight\nprint(len(read_flight('data.npz').transitions()['actions']))"
+        "from nopg_robot.flight.log import read_flight\nprint(len(read_flight('data.npz').transitions()['actions']))"
     )
     assert int(count) > 5

@@ -79,7 +79,7 @@ class CartPoleBatch:
         self, carts: Sequence[int], parameters: Sequence[CartPoleParameters], states: Sequence[State], noise: FloatArray
     ) -> None:
         """
-        Begin anew with some of the carts.
+        Start over with some of the carts.
 
         :param carts: their indices in the batch
         :param parameters: of each
@@ -87,7 +87,7 @@ class CartPoleBatch:
         :param noise: on x and θ at the start of each, m and rad, (len(carts), 2)
         """
         for cart, own in zip(carts, parameters, strict=True):
-            # Most carts begin anew as they were.
+            # Most carts start over as they were.
             if own is not self._parameters[cart]:
                 self._equip(cart, own)
                 self._parameters[cart] = own

@@ -24,7 +24,7 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     starts and numbers are theirs: the same as ``gymnasium.vector.SyncVectorEnv`` over as many of them, each cart with a
     generator of its own, but faster.
 
-    A cart whose episode ended begins anew with the next step, which ignores its action and gives it no reward
+    A cart whose episode ended starts over with the next step, which ignores its action and gives it no reward
     (``AutoresetMode.NEXT_STEP``).
 
     ``reset(seed=7)`` seeds the carts with 7, 8, …; a list gives each its own. ``reset(options={"state": ...})`` takes one

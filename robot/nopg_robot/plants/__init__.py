@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nopg_envs.cartpole.parameters import CartPoleParameters
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_file import RigFile
-from nopg_robot.rig_sections import Sensors, SimulatedConnection, VelocityFilter
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import Sensors, SimulatedConnection, VelocityFilter
 
 __all__ = ["Plant", "Reading", "Rig", "make_plant", "open_rig", "simulated_twin"]
 

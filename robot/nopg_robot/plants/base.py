@@ -4,7 +4,7 @@ import abc
 from dataclasses import dataclass
 from types import TracebackType
 
-from nopg_robot.clock import Clock
+from nopg_robot.rig.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Plant(abc.ABC):
     """
     A rig. ``with plant:`` opens it and leaves it at zero volts.
 
-    Methods raise :class:`nopg_robot.errors.PlantError` and nothing else when the rig misbehaves.
+    Methods raise :class:`nopg_robot.rig.errors.PlantError` and nothing else when the rig misbehaves.
     """
 
     #: as rig files name it

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from nopg_robot.clock import MonotonicClock
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_sections import HilConnection
+from nopg_robot.rig.clock import MonotonicClock
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.sections import HilConnection
 
 # Of the cards' converters, before an amplifier of gain one.
 DAC_LIMIT_VOLT = 10.0
-STAND_IN = "nopg_robot.hil_stub"
+STAND_IN = "nopg_robot.virtual.hil_stub"
 
 #: element types that the vendor's library takes memory for, whatever it is
 CHANNELS, COUNTS, VOLTS, DIGITAL = np.uint32, np.int32, np.float64, np.int8
@@ -166,7 +166,7 @@ class HilPlant(Plant):
 
     def _expired(self) -> PlantError:
         return self._failure(
-            f"watchdog has cut the motor: no voltage was written for {self._connection.watchdog_s:g} s. Open the rig anew"
+            f"watchdog has cut the motor: no voltage was written for {self._connection.watchdog_s:g} s. Open the rig again"
         )
 
     def _failure(self, problem: str) -> PlantError:

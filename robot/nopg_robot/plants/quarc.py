@@ -12,10 +12,10 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from nopg_robot.clock import Clock, MonotonicClock
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_sections import QuarcConnection
+from nopg_robot.rig.clock import Clock, MonotonicClock
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.sections import QuarcConnection
 
 DOUBLE = np.dtype(">f8")
 # Samples that were on their way when the connection was made arrive within this time.

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from nopg_robot.board_clock import BoardClock
-from nopg_robot.clock import MonotonicClock
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.protocol import (
+from nopg_robot.plants.board_clock import BoardClock
+from nopg_robot.rig.clock import MonotonicClock
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.protocol import (
     VERSION,
     Configure,
     Configured,
@@ -27,7 +27,7 @@ from nopg_robot.protocol import (
     encode,
     next_sequence,
 )
-from nopg_robot.rig_sections import SerialConnection
+from nopg_robot.rig.sections import SerialConnection
 
 # A wait on the port looks at the clock so often; bytes that arrive end it at once.
 LOOK_S = 0.001

@@ -2,11 +2,11 @@
 
 import math
 
-from nopg_robot.clock import Clock, MonotonicClock, SimulatedClock
-from nopg_robot.errors import PlantError
 from nopg_robot.plants.base import Plant, Reading
-from nopg_robot.rig_sections import Sensors, SimulatedConnection
-from nopg_robot.simulated_cart import SimulatedCart
+from nopg_robot.rig.clock import Clock, MonotonicClock, SimulatedClock
+from nopg_robot.rig.errors import PlantError
+from nopg_robot.rig.sections import Sensors, SimulatedConnection
+from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 
 class SimulatedPlant(Plant):

@@ -188,7 +188,7 @@ def iterate(
     _add(_add(vectors.value, step, alpha), half_step, omega)
     _add(residual, stabilizer, -omega)
     next_rho = _on_device(th.dot(shadow, residual))
-    # Zero where the method breaks down: the caller sees that by the numbers and begins anew.
+    # Zero where the method breaks down: the caller sees that by the numbers and starts over.
     growth = _ratio(_ratio(next_rho, rho) * alpha, omega)
     _add(direction, image, -omega).mul_(growth).add_(residual)
     return next_rho, _on_device(th.linalg.vector_norm(residual)), alpha, omega

@@ -128,7 +128,7 @@ class CoarseModel:
         return self._inverse if self.pays else None
 
     def grow_older(self) -> None:
-        """Count a policy update; after some, the model is built anew."""
+        """Count a policy update; after some, the model is built again."""
         self._age += 1
         if self._age >= _UPDATES_BETWEEN_REFRESHES:
             self._inverse = None

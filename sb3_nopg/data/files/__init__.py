@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import Any
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files import flight_log, minari_folder, npz_file, tables
 from sb3_nopg.data.files.files import one_line
+from sb3_nopg.data.transitions import Transitions
 
 _SUFFIXES = {
     ".npz": "npz",
@@ -40,14 +40,15 @@ _PICKLES = ("replay_buffer", "object_array")
 _OPTIONS = {"csv": (*tables.OPTIONS, "delimiter"), "parquet": tables.OPTIONS}
 
 
-def read_dataset(
+def read_fields(
     path: str | os.PathLike[str], format: str | None = None, trust: bool = False, **options: Any
-) -> TransitionDataset:
+) -> dict[str, Any]:
     """
     :param path: file, folder of a Minari data set, or ``minari:ID``
     :param format: one of `FORMATS`; without it, by the suffix
     :param trust: whether to read pickles, which may run any program
     :param options: of tables, see `sb3_nopg.data.files.tables.Columns`; of CSV also ``delimiter``
+    :return: arguments of :class:`sb3_nopg.TransitionDataset`
     """
     try:
         source, chosen = _source(path, format)
@@ -61,14 +62,15 @@ def read_dataset(
                 "a file of this kind can run any program when it is read",
                 "Pass trust=True (--trust) if you know who wrote it",
             )
-        return TransitionDataset(**_module(chosen).read(source, **options))
+        found: dict[str, Any] = _module(chosen).read(source, **options)
+        return found
     except PermissionError as error:
         raise InputError(str(path), f"cannot be read ({one_line(error)})", "Ask its owner for permission") from error
     except MemoryError as error:
         raise InputError(str(path), "does not fit into memory", "Split it, or use a computer with more memory") from error
 
 
-def write_dataset(dataset: TransitionDataset, path: str | os.PathLike[str], format: str | None = None) -> pathlib.Path:
+def write_dataset(dataset: Transitions, path: str | os.PathLike[str], format: str | None = None) -> pathlib.Path:
     """
     :param dataset: the data
     :param path: file to write; one without a suffix becomes an ``.npz``

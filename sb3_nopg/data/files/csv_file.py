@@ -10,10 +10,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import one_line, replacing, unreadable
+from sb3_nopg.common.files import replacing
+from sb3_nopg.data.files.files import one_line, unreadable
 from sb3_nopg.data.files.limits import check_columns, check_size
 from sb3_nopg.data.files.tables import Columns, find_columns, from_table, parse_description, to_table
+from sb3_nopg.data.transitions import Transitions
 
 #: first line of a file that `write` wrote, before its description; most programs can be told to skip it as a comment
 MARK = "# sb3-nopg "
@@ -138,7 +139,7 @@ def _line(path: pathlib.Path, file: TextIO) -> str:
     return line
 
 
-def write(dataset: TransitionDataset, path: pathlib.Path) -> None:
+def write(dataset: Transitions, path: pathlib.Path) -> None:
     """
     :param dataset: the data
     :param path: file to write

@@ -7,6 +7,7 @@ import numpy as np
 
 from sb3_nopg.common.arrays import check_finite, flags, labels, real_array
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.episode_labels import labels_from_ends
 
 _logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def with_next_observations(path: str, values: dict[str, Any]) -> dict[str, Any]:
     if ids is not None:
         last[:-1] |= ids[order][1:] != ids[order][:-1]
     else:
-        ids = np.concatenate([[0], np.cumsum(last)[:-1]])
+        ids = labels_from_ends(last)
     followed = np.where(last, order, np.roll(order, -1))
     next_observations = np.empty_like(observations)
     next_observations[order] = observations[followed]

@@ -9,19 +9,20 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.recorded import check_recorded
+from sb3_nopg.data.transitions import Transitions
 
 FORMAT_VERSION = 1
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
 SPACES = ("observation_space", "action_space")
-ARRAYS = tuple(field.name for field in fields(TransitionDataset) if field.name not in SPACES)
+ARRAYS = tuple(field.name for field in fields(Transitions) if field.name not in SPACES)
 #: array of older files, whose transitions a model may have made
 SYNTHETIC = "synthetic"
 #: every name that a file of arrays may use
 STORED = ("format_version", *ARRAYS, SYNTHETIC, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
 
 
-def to_arrays(dataset: TransitionDataset) -> dict[str, np.ndarray]:
+def to_arrays(dataset: Transitions) -> dict[str, np.ndarray]:
     """
     :param dataset: the data
     :return: all of it as plain arrays, a space as its two bounds
@@ -64,20 +65,6 @@ def from_arrays(
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error
     return values
-
-
-def check_recorded(path: str | os.PathLike[str], synthetic: np.ndarray | None) -> None:
-    """
-    :param path: the array was read from
-    :param synthetic: whether a model made each transition, (n,); None where the file does not say
-    :raises InputError: where one did
-    """
-    if synthetic is not None and np.any(synthetic):
-        raise InputError(
-            str(path),
-            f"a model made {int(np.count_nonzero(synthetic))} of its transitions, nobody recorded them",
-            "Give the data that they were made from",
-        )
 
 
 def describe_space(space: spaces.Box | None) -> dict[str, Any] | None:

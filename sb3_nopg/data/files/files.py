@@ -1,42 +1,24 @@
-"""What all formats share: writing whole files or none, and saying in one line what is wrong with one."""
+"""What all formats share: saying in one line what is wrong with a file."""
 
 import os
-import pathlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from sb3_nopg.common.errors import InputError
 
+# The page of the report takes it from here.
+
 _LONGEST_REASON = 200
 
 
-@contextmanager
-def replacing(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """
-    Write a file beside its target and move it there when it is whole; whatever fails, an older file stays as it was.
-
-    :param target: where the file shall be
-    :return: where to write it
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Another program may be writing the same file.
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def one_line(error: object) -> str:
+def one_line(error: object, longest: int | None = _LONGEST_REASON) -> str:
     """
     :param error: or any text
-    :return: on one line, and no longer than a person reads
+    :param longest: number of characters, no more than a person reads of a reason; None for all
+    :return: on one line
     """
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + " …"
+    return text if longest is None or len(text) <= longest else text[:longest] + " …"
 
 
 def unreadable(path: str | os.PathLike[str], kind: str, error: object) -> InputError:

@@ -38,7 +38,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     # The one place that knows the rig software, and only by name: how samples become transitions is said once, there; both
     # packages come in one wheel, and whoever never reads a flight log never loads it.
     try:
-        flight_log = import_module("nopg_robot.flight_log")
+        flight_log = import_module("nopg_robot.flight.log")
     except ImportError as error:
         raise InputError(
             str(path), f"reading a flight log needs nopg_robot ({one_line(error)})", "Install sb3-nopg with the rig software"

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.files.episodes import with_next_observations
 from sb3_nopg.data.files.fields import REQUIRED, STORED, SYNTHETIC, from_arrays, to_arrays
-from sb3_nopg.data.files.files import optional_module, replacing, unreadable
+from sb3_nopg.data.files.files import optional_module, unreadable
 from sb3_nopg.data.files.limits import check_declared
+from sb3_nopg.data.transitions import Transitions
 
 _VECTORS = ("observations", "actions", "next_observations")
 _NUMBERS = ("rewards", "terminals", "timeouts", "episode_ids", SYNTHETIC)
@@ -52,7 +53,7 @@ def _array(h5py: Any, path: pathlib.Path, file: Any, name: str) -> np.ndarray:
     return array
 
 
-def write(dataset: TransitionDataset, path: pathlib.Path) -> None:
+def write(dataset: Transitions, path: pathlib.Path) -> None:
     """
     :param dataset: the data
     :param path: file to write

@@ -1,13 +1,12 @@
 """How much a file may ask for, checked by what it declares before anything is allocated."""
 
 import os
-import pathlib
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.memory import free_memory
 
 # No state of a kernel method has as many dimensions; a file that does was transposed, or is a trap.
 MAX_COLUMNS = 10_000
-_UNKNOWN_MEMORY = 8 * 2**30
 _PathLike = str | os.PathLike[str]
 
 
@@ -15,8 +14,7 @@ def size_limit() -> int:
     """
     :return: bytes that one data set may take, half of what is free because checked arrays are copies
     """
-    free = [value for value in (_memory_available(), _memory_of_container()) if value is not None]
-    return min(free, default=_UNKNOWN_MEMORY) // 2
+    return free_memory() // 2
 
 
 def check_size(path: _PathLike, part: str, n_bytes: int) -> None:
@@ -52,20 +50,3 @@ def check_declared(path: _PathLike, part: str, shape: tuple[int, ...], itemsize:
 
 def _gib(n_bytes: int) -> str:
     return f"{n_bytes / 2**30:,.3g} GiB"
-
-
-def _memory_available() -> int | None:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-
-
-def _memory_of_container() -> int | None:
-    try:
-        return int(pathlib.Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
-    # "max" where there is no limit
-    except (OSError, ValueError):
-        return None

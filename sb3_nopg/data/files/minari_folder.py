@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.fields import SPACES
 from sb3_nopg.data.files.files import one_line, optional_module, unreadable
 from sb3_nopg.data.files.limits import check_declared, check_size
+from sb3_nopg.data.transitions import Transitions
 
 _logger = logging.getLogger(__name__)
 PREFIX = "minari:"
@@ -169,7 +169,7 @@ def _as_it_was(path: str | os.PathLike[str], values: dict[str, Any], extra: Any)
     return values
 
 
-def write(dataset: TransitionDataset, path: str | os.PathLike[str]) -> None:
+def write(dataset: Transitions, path: str | os.PathLike[str]) -> None:
     """
     :param dataset: the data
     :param path: folder to create, named like a Minari id (``name-v0``), or ``minari:ID``
@@ -214,7 +214,7 @@ def _register_namespace(path: str | os.PathLike[str], namespace: str) -> None:
         module.create_namespace(namespace)
 
 
-def _spaces(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
+def _spaces(dataset: Transitions) -> tuple[spaces.Box, spaces.Box]:
     """Those given, or any state and the range of actions seen."""
     observation_space, action_space = dataset.observation_space, dataset.action_space
     if observation_space is None:
@@ -226,7 +226,7 @@ def _spaces(dataset: TransitionDataset) -> tuple[spaces.Box, spaces.Box]:
     return observation_space, action_space
 
 
-def _to_episodes(path: str | os.PathLike[str], dataset: TransitionDataset) -> tuple[list[Any], dict[str, Any]]:
+def _to_episodes(path: str | os.PathLike[str], dataset: Transitions) -> tuple[list[Any], dict[str, Any]]:
     """Episodes as Minari knows them: unbroken records, of which one of ours may be several."""
     buffer = optional_module("minari.data_collector", path).EpisodeBuffer
     ids = dataset.episode_ids

@@ -8,10 +8,11 @@ from typing import IO, Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.common.files import replacing
 from sb3_nopg.data.files.fields import STORED, from_arrays, to_arrays
-from sb3_nopg.data.files.files import replacing, unreadable
+from sb3_nopg.data.files.files import unreadable
 from sb3_nopg.data.files.limits import check_declared, check_size
+from sb3_nopg.data.transitions import Transitions
 
 SUFFIX = ".npz"
 #: what a damaged archive raises depends on the byte it breaks at
@@ -62,7 +63,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     return from_arrays(path, arrays)
 
 
-def write(dataset: TransitionDataset, path: pathlib.Path) -> None:
+def write(dataset: Transitions, path: pathlib.Path) -> None:
     """
     :param dataset: the data
     :param path: file to write

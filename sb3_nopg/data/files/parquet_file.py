@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import optional_module, replacing, unreadable
+from sb3_nopg.common.files import replacing
+from sb3_nopg.data.files.files import optional_module, unreadable
 from sb3_nopg.data.files.limits import check_columns, check_size
 from sb3_nopg.data.files.tables import Columns, find_columns, from_table, parse_description, to_table
+from sb3_nopg.data.transitions import Transitions
 
 _KEY = b"sb3_nopg"
 _ITEMSIZE = 8
@@ -40,7 +41,7 @@ def read(path: pathlib.Path, **columns: Any) -> dict[str, Any]:
     return from_table(path, table, layout, {} if described is None else parse_description(path, described))
 
 
-def write(dataset: TransitionDataset, path: pathlib.Path) -> None:
+def write(dataset: Transitions, path: pathlib.Path) -> None:
     """
     :param dataset: the data
     :param path: file to write

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import labels_from_ends
 from sb3_nopg.data.files.episodes import with_next_observations
 from sb3_nopg.data.files.fields import (
     FORMAT_VERSION,
@@ -22,6 +22,7 @@ from sb3_nopg.data.files.fields import (
     describe_space,
     space_from_description,
 )
+from sb3_nopg.data.transitions import Transitions
 
 _logger = logging.getLogger(__name__)
 # A step that took half as long again as most is not the same step of the same process.
@@ -253,10 +254,10 @@ def _split_at_gaps(
     gaps = same & ((steps > longest) | (steps <= 0))
     _logger.warning("%s: %d gap(s) in %r longer than %.4g or backwards; each begins a new episode.", path, int(gaps.sum()),
                     layout.time, longest)  # fmt: skip
-    return np.concatenate([[0], np.cumsum(gaps | ~same)])
+    return labels_from_ends(np.append(gaps | ~same, True))
 
 
-def to_table(dataset: TransitionDataset) -> tuple[dict[str, np.ndarray], str]:
+def to_table(dataset: Transitions) -> tuple[dict[str, np.ndarray], str]:
     """
     :param dataset: the data
     :return: columns, and as JSON what they cannot say

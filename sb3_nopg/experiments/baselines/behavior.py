@@ -89,7 +89,7 @@ def mixture_behavior(
     std: float = 0.25,
 ) -> BehaviorPolicy:
     """
-    Equally likely Gaussians, drawn anew at every step and for every action dimension on its own, clipped to the action space.
+    Equally likely Gaussians, drawn at every step, for every action dimension on its own, clipped to the action space.
 
     The defaults are those of ``gaussian_mixture`` of the simulators' package. An action on an end of the space has the
     probability of all draws beyond it for its density, as :class:`.PWIS` expects.
@@ -97,7 +97,7 @@ def mixture_behavior(
     :param action_space: bounded
     :param seed: of the draws
     :param means: of the Gaussians, as shares of half the action range from its middle
-    :param std: of each, likewise
+    :param std: of each, as a share of half the action range
     """
     low, high = _bounds(action_space)
     middle, half = (low + high) / 2.0, (high - low) / 2.0

@@ -45,7 +45,7 @@ def gaussian_log_density(
 
     :param values: any shape
     :param mean: broadcastable to it
-    :param std: likewise
+    :param std: broadcastable to it
     :param bounds: low and high, broadcastable; None where nothing is clipped
     """
     standard = (values - mean) / std

@@ -9,6 +9,7 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class BestEvaluation(BaseCallback):
 
     def __init__(self, evaluate: Callable[[Any], float], every: int = 100):
         super().__init__()
-        if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
-            raise InputError("every", f"{every!r} is not a positive whole number", "Give 1 or more")
+        check_count("every", every)
         self.evaluate, self.every = evaluate, int(every)
         self.evaluations: list[Evaluation] = []
         self._best_parameters: dict[str, th.Tensor] = {}

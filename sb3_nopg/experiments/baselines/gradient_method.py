@@ -10,6 +10,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import FloatSchedule, configure_logger, set_random_seed
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.buffer import check_fits_spaces, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
@@ -46,8 +47,8 @@ class GradientMethod(ABC):
         seed: int | None,
         verbose: int,
     ):
-        check_between("gamma", gamma, 0.0, 1.0)
-        check_positive("learning_rate", learning_rate)
+        check_number("gamma", gamma, 0.0, 1.0, low_included=True, high_included=True)
+        check_number("learning_rate", learning_rate, 0.0, np.inf)
         self.dataset, self.gamma, self.learning_rate = dataset, float(gamma), float(learning_rate)
         self.observation_space, self.action_space = spaces_of(dataset)
         check_fits_spaces(dataset, self.observation_space, self.action_space)
@@ -90,8 +91,7 @@ class GradientMethod(ABC):
         :param callback: called after every update; may stop the learning, see :class:`.BestEvaluation`
         :return: the model
         """
-        if isinstance(n_updates, bool) or not isinstance(n_updates, int | np.integer) or n_updates < 0:
-            raise InputError("n_updates", f"{n_updates!r} is not a whole number", "Give 0 or more")
+        check_count("n_updates", n_updates, 0)
         calls = callback if isinstance(callback, BaseCallback) else CallbackList(callback or [])
         calls.init_callback(self)  # type: ignore[arg-type]
         calls.on_training_start(locals(), globals())
@@ -136,13 +136,3 @@ def flat_gradient(value: th.Tensor, parameters: list[th.nn.Parameter]) -> th.Ten
             for gradient, parameter in zip(gradients, parameters, strict=True)
         ]
     )
-
-
-def check_between(name: str, value: Any, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:
-        raise InputError(name, f"{value!r} is out of range", f"Give a number in [{low:g}, {high:g}]")
-
-
-def check_positive(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value < np.inf:
-        raise InputError(name, f"{value!r} is not a positive number", "Give a positive number")

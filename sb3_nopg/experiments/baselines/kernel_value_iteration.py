@@ -11,10 +11,12 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike
 from stable_baselines3.common.type_aliases import GymEnv
 
+from sb3_nopg.bellman.settings import grouped
+from sb3_nopg.bellman.value_iteration import candidate_actions
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.experiments.baselines.value_iteration import candidate_actions, iterate_values
+from sb3_nopg.experiments.baselines.value_iteration import iterate_candidate_values
 from sb3_nopg.nopg import NOPG
 
 
@@ -41,11 +43,12 @@ class KernelValueIteration:
         **settings: Any,
     ):
         # Its policy is never asked: it holds the data, chooses the bandwidths and prepares the equation.
-        self._model = NOPG("MlpPolicy", env, dataset=dataset, **settings)
+        self._model = NOPG("MlpPolicy", env, dataset=dataset, **grouped(settings))
         self.action_space: spaces.Box = self._model.action_space
-        self._problem = self._model.prepared_problem()
-        actions = candidate_actions(self.action_space) if candidates is None else _check(candidates, self.action_space)
-        choice = iterate_values(self._problem, th.as_tensor(actions).to(self._problem.rewards))
+        self._problem = self._model.estimator.problem
+        ends = self.action_space.low.astype(np.float64), self.action_space.high.astype(np.float64)
+        actions = candidate_actions(*ends) if candidates is None else _check(candidates, self.action_space)
+        choice = iterate_candidate_values(self._problem, th.as_tensor(actions).to(self._problem.rewards))
         self.candidates = actions
         self.estimated_return, self.n_rounds = choice.estimated_return, choice.n_rounds
         self.q_values: np.ndarray = self._problem.to_data_order(choice.q_values).cpu().numpy()

@@ -17,8 +17,9 @@ import torch as th
 from stable_baselines3.common.utils import polyak_update
 
 from sb3_nopg.common.errors import InputError, SolverError
+from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, check_between, check_positive, flat_gradient
+from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, flat_gradient
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy, DeterministicMlpPolicy, NOPGPolicy
 
 
@@ -119,10 +120,9 @@ class OfflineDPG(GradientMethod):
         verbose: int = 0,
     ):
         super().__init__(policy, dataset, learning_rate, gamma, policy_kwargs, normalize_observations, seed, verbose)
-        check_positive("critic_learning_rate", critic_learning_rate)
-        check_between("tau", tau, 0.0, 1.0)
-        if isinstance(n_critic_updates, bool) or not isinstance(n_critic_updates, int | np.integer) or n_critic_updates < 1:
-            raise InputError("n_critic_updates", f"{n_critic_updates!r} is not a positive whole number", "Give 1 or more")
+        check_number("critic_learning_rate", critic_learning_rate, 0.0, np.inf)
+        check_number("tau", tau, 0.0, 1.0, low_included=True, high_included=True)
+        check_count("n_critic_updates", n_critic_updates)
         if not isinstance(self.policy, NOPGPolicy) or self.policy.is_stochastic:
             raise InputError(
                 "policy", f"{type(self.policy).__name__} is not deterministic", "Give DeterministicLinearPolicy or one like it"

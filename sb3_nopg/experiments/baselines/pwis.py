@@ -26,7 +26,7 @@ from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines.densities import policy_log_density
 from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, flat_gradient
-from sb3_nopg.experiments.baselines.trajectories import Trajectories, find_trajectories
+from sb3_nopg.experiments.baselines.trajectories import RecordedTrajectories, find_recorded_trajectories
 from sb3_nopg.policies.nopg_policy import GaussianLinearPolicy, GaussianMlpPolicy, NOPGPolicy
 
 LogDensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -105,7 +105,7 @@ class PWIS(GradientMethod):
         verbose: int = 0,
     ):
         # Before anything else: without these two the method does not apply.
-        trajectories = find_trajectories(dataset)
+        trajectories = find_recorded_trajectories(dataset)
         log_behavior = _behavior_density(behavior_log_density, dataset)
         super().__init__(policy, dataset, learning_rate, gamma, policy_kwargs, normalize_observations, seed, verbose)
         self.self_normalized = self_normalized
@@ -119,7 +119,7 @@ class PWIS(GradientMethod):
         # A policy without density is noticed now and not in the first update.
         self._objective()
 
-    def _set_trajectories(self, trajectories: Trajectories) -> None:
+    def _set_trajectories(self, trajectories: RecordedTrajectories) -> None:
         self._rows, self._taken, self._known = (
             th.as_tensor(array, device=self.device) for array in (trajectories.rows, trajectories.taken, trajectories.known)
         )

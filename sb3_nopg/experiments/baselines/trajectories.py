@@ -6,10 +6,11 @@ import numpy as np
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import episode_labels
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectories:
+class RecordedTrajectories:
     """
     Which rows of a data set followed each other, episodes side by side and filled up to the longest.
 
@@ -24,7 +25,7 @@ class Trajectories:
     known: np.ndarray
 
 
-def find_trajectories(dataset: TransitionDataset) -> Trajectories:
+def find_recorded_trajectories(dataset: TransitionDataset) -> RecordedTrajectories:
     """
     :param dataset: recorded in episodes
     :raises InputError: where it knows no episodes, or where steps of one are missing or out of order
@@ -38,7 +39,7 @@ def find_trajectories(dataset: TransitionDataset) -> Trajectories:
     rows = np.where(taken, order[np.minimum(starts[:, None] + steps, len(order) - 1)], 0)
     _check_unbroken(dataset, rows, taken)
     ended = dataset.terminals[order[starts + lengths - 1]]
-    return Trajectories(rows=rows, taken=taken, known=taken | ended[:, None])
+    return RecordedTrajectories(rows=rows, taken=taken, known=taken | ended[:, None])
 
 
 def episode_returns(dataset: TransitionDataset, gamma: float = 1.0) -> np.ndarray:
@@ -49,24 +50,20 @@ def episode_returns(dataset: TransitionDataset, gamma: float = 1.0) -> np.ndarra
     :param gamma: discount
     :return: return of each episode, (episodes,)
     """
-    trajectories = find_trajectories(dataset)
+    trajectories = find_recorded_trajectories(dataset)
     discounts = float(gamma) ** np.arange(trajectories.rows.shape[1])
     return np.asarray((discounts * trajectories.taken * dataset.rewards[trajectories.rows]).sum(axis=1))
 
 
 def _episode_of_each_row(dataset: TransitionDataset) -> np.ndarray:
-    if dataset.episode_ids is not None:
-        return dataset.episode_ids
-    starts = dataset.episode_starts
-    if starts is None:
+    labels = episode_labels(dataset)
+    if labels is None:
         raise InputError(
             "dataset",
             "holds one-step samples without trajectories",
             "Importance weights multiply along a path: give episode_ids, or timeouts, of data recorded in episodes",
         )
-    is_start = np.zeros(len(dataset), dtype=np.int64)
-    is_start[starts] = 1
-    return np.cumsum(is_start)
+    return labels
 
 
 def _check_unbroken(dataset: TransitionDataset, rows: np.ndarray, taken: np.ndarray) -> None:

@@ -7,25 +7,19 @@ Ormoneit and Sen, 2002).
 """
 
 from dataclasses import dataclass
-from itertools import product
 
-import numpy as np
 import torch as th
-from gymnasium import spaces
-from scipy.stats import qmc
 
 from sb3_nopg.bellman.problem import BellmanProblem
 
-# Candidates for each action dimension, and for more dimensions than a grid has room for, in all.
-_LEVELS, _MOST_ON_GRID, _SCATTERED = 9, 100, 128
-# Weights held at one time, for all queries and candidates: 1 GB in float64. More are computed anew in every round.
+# Weights held at one time, for all queries and candidates: 1 GB in float64. More are computed again in every round.
 _MOST_WEIGHTS = 2**27
 _ROUNDS, _SWEEPS = 60, 40
 _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class GreedyChoice:
+class CandidateChoice:
     """
     What value iteration ends with.
 
@@ -43,25 +37,8 @@ class GreedyChoice:
     n_rounds: int
 
 
-def candidate_actions(action_space: spaces.Box, seed: int = 0) -> np.ndarray:
-    """
-    Actions to choose among: a grid that holds both ends of each range, or in many dimensions a scatter with its corners.
-
-    :param action_space: bounded
-    :param seed: of the scatter
-    :return: (c, d_a)
-    """
-    low, high = action_space.low.astype(np.float64), action_space.high.astype(np.float64)
-    if _LEVELS ** len(low) <= _MOST_ON_GRID:
-        return np.array(list(product(*(np.linspace(lo, hi, _LEVELS) for lo, hi in zip(low, high, strict=True)))))
-    scattered = qmc.Sobol(len(low), seed=seed).random(_SCATTERED)
-    # Optimal actions often lie at the ends.
-    corners = np.round(qmc.Sobol(len(low), seed=seed + 1).random(_SCATTERED // 2))
-    return low + (high - low) * np.concatenate([scattered, corners])
-
-
 @th.no_grad()
-def iterate_values(problem: BellmanProblem, candidates: th.Tensor) -> GreedyChoice:
+def iterate_candidate_values(problem: BellmanProblem, candidates: th.Tensor) -> CandidateChoice:
     """
     Choose the best candidate everywhere, evaluate that choice for a while, choose again, until no choice changes.
 
@@ -91,7 +68,7 @@ def iterate_values(problem: BellmanProblem, candidates: th.Tensor) -> GreedyChoi
             break
         chosen = best
     estimated_return = float(action_values.max(dim=1).values[problem.n_next_states :].mean())
-    return GreedyChoice(candidates, q_values, action_values, estimated_return, n_rounds)
+    return CandidateChoice(candidates, q_values, action_values, estimated_return, n_rounds)
 
 
 class _CandidateWeights:

@@ -4,25 +4,29 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch as th
 
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman import problem_size as memory
+from sb3_nopg.bellman import problem_size
 from sb3_nopg.bellman.problem_size import ProblemSize, available_memory, check_memory, size_of
+from sb3_nopg.common import memory
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.kernels.support import Support
-from sb3_nopg.training import attached_data
+from sb3_nopg.prediction import estimator
 
 # Peak of memory of a process that trains, beyond what it takes to train on next to nothing.
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
 import numpy as np, torch as th
-from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg import NOPGD, NOPGS, TransitionDataset
 from sb3_nopg.bellman.problem_size import size_of
+from sb3_nopg.bellman.settings import grouped
 
 th.set_num_threads(1)
 
@@ -34,11 +38,12 @@ def train(n, n_neighbors, **settings):
     rng = np.random.default_rng(0)
     observations, actions = rng.uniform(size=(n, 3)), rng.uniform(-1, 1, (n, 2))
     data = TransitionDataset(observations, actions, observations[:, 0], observations, np.zeros(n, dtype=bool))
-    model = NOPG("MlpPolicy", None, dataset=data, initial_states=[[0.5, 0.5, 0.5]], gamma=0.9, seed=0, device="cpu",
-                 state_bandwidth=0.5, action_bandwidth=1.0, next_state_bandwidth=0.1,
-                 n_neighbors=n_neighbors, transitions="samples", **settings)
+    algorithm = NOPGS if settings.pop("variant", "D") == "S" else NOPGD
+    model = algorithm("MlpPolicy", None, dataset=data, initial_states=[[0.5, 0.5, 0.5]], gamma=0.9, seed=0, device="cpu",
+                 transitions="samples", **grouped(settings, state_bandwidth=0.5, action_bandwidth=1.0,
+                 next_state_bandwidth=0.1, n_neighbors=n_neighbors))
     model.learn(2, log_interval=None)
-    return size_of(model, data, 1)
+    return size_of(model.estimator.settings, data, 1, model.processes)
 
 for name, (n, n_neighbors, settings) in json.loads(sys.argv[1]).items():
     # A process of its own for each peak, without importing everything again.
@@ -46,7 +51,7 @@ for name, (n, n_neighbors, settings) in json.loads(sys.argv[1]).items():
     if child:
         assert os.waitpid(child, 0)[1] == 0
         continue
-    train(300, 16, **settings)
+    train(300, 16, **dict(settings))
     before = peak()
     size = train(n, n_neighbors, **settings)
     figures = {"measured": peak() - before, "stated": size.total, "pairs": size.n_pairs * size.bytes_a_pair}
@@ -82,17 +87,17 @@ def small_model(n: int = 200, **settings: object) -> NOPG:
     )
     arguments = {"state_bandwidth": 0.5, "action_bandwidth": 0.5, "next_state_bandwidth": 0.1, **settings}
     arguments["transitions"] = "samples"
-    return NOPG("MlpPolicy", None, dataset=data, initial_states=[[0.0, 0.0]], seed=0, device="cpu", **arguments)
+    return make_nopg("MlpPolicy", None, dataset=data, initial_states=[[0.0, 0.0]], seed=0, device="cpu", **arguments)
 
 
 def test_what_does_not_fit_is_refused_before_the_search(monkeypatch):
     model = small_model(n_neighbors=20)
-    monkeypatch.setattr(attached_data, "available_memory", lambda device: 2**20)
+    monkeypatch.setattr(estimator, "available_memory", lambda device: 2**20)
     with monkeypatch.context() as patch:
         patch.setattr(Support, "locate", lambda *_: pytest.fail("The search has begun."))
         with pytest.raises(InputError, match=r"200 transitions with 20 neighbours each take .* 1 MiB are free on cpu"):
             model.learn(1)
-    monkeypatch.setattr(attached_data, "available_memory", lambda device: 2**30)
+    monkeypatch.setattr(estimator, "available_memory", lambda device: 2**30)
     model.learn(1, log_interval=None)
 
 
@@ -117,26 +122,32 @@ def test_the_advice_fits():
 def test_size_of_a_model():
     model = small_model(variant="S", n_action_samples=7, n_next_state_samples=3, n_neighbors="auto", precision="float32")
     assert model.dataset is not None
-    size = size_of(model, model.dataset, 4)
+    size = size_of(model.estimator.settings, model.dataset, 4, model.processes)
     assert (size.n, size.n_queries, size.n_neighbors, size.d_s, size.d_a) == (200, 604, 32, 2, 1)
     assert (size.n_action_samples, size.n_bytes, size.n_units, size.local_linear) == (7, 4, 52, True)
-    exact = size_of(small_model(n_neighbors=None, weights="local_constant"), model.dataset, 1)
+    other = small_model(n_neighbors=None, weights="local_constant")
+    exact = size_of(other.estimator.settings, model.dataset, 1, other.processes)
     assert (exact.n_pairs, exact.n_action_samples, exact.local_linear) == (201 * 200, 1, False)
 
 
-@pytest.mark.parametrize(("limit", "used", "expected"), [("max", "5", None), ("1000", "400", 600), ("1000", "2000", 0)])
-def test_a_container_may_have_less_than_the_machine(limit, used, expected, tmp_path, monkeypatch):
-    (tmp_path / "memory.max").write_text(limit + "\n")
-    (tmp_path / "memory.current").write_text(used + "\n")
+@pytest.mark.parametrize(
+    ("limit", "used", "read_before", "expected"),
+    [("max", 5, 0, 8000), ("1000", 400, 0, 600), ("1000", 400, 300, 900), ("1000", 2000, 0, 0), ("9000", 400, 0, 8000)],
+)
+def test_a_container_may_have_less_than_the_machine(limit, used, read_before, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=8000))
     monkeypatch.setattr(memory, "_CONTAINER", tmp_path)
-    assert memory._free_in_container() == expected
+    assert memory.free_memory() == 8000
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text(f"{used}\n")
+    (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {read_before}\n")
+    assert memory.free_memory() == expected
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):
-    monkeypatch.setattr(memory, "_free_memory", lambda: 8000)
-    monkeypatch.setattr(memory, "_free_in_container", lambda: None)
+    monkeypatch.setattr(problem_size, "free_memory", lambda: 8000)
     assert available_memory(th.device("cpu")) == 8000
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert available_memory(th.device("cpu")) == 2000
-    monkeypatch.setattr(memory, "_free_memory", lambda: None)
-    assert available_memory(th.device("cpu")) is None
+    # Nobody knows.
+    assert available_memory(th.device("meta")) is None

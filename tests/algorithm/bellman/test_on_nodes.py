@@ -10,7 +10,7 @@ from gymnasium import spaces
 from helpers import node_oracle
 from helpers.systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, two_forces
 from sb3_nopg import DynamicsModel
-from sb3_nopg.bellman.gradient import nodes_gradient
+from sb3_nopg.bellman.gradient import derivative_on_nodes, gradient_on_nodes
 from sb3_nopg.bellman.on_nodes import Landing, NodeEquation, NodeSolution
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.common.errors import SolverError
@@ -139,7 +139,7 @@ def test_the_gradient_is_the_slope_of_the_oracle(name, n_each):
     equation = equation_of(model_of(name))
     actions = actions_at(equation, n_each, seed=1)
     solution = solved(equation, actions)
-    gradient = equation.return_derivative(solution).numpy()
+    gradient = derivative_on_nodes(equation, solution).numpy()
     problem, nearest = oracle_of(equation), nearest_of(solution.landing, n_each)
     # Where it counts most, and where actions are cut off.
     size = np.abs(gradient).sum(axis=(1, 2))
@@ -189,7 +189,7 @@ def test_the_gradient_is_that_of_autograd_through_the_solve(name, n_each):
     actions = actions_at(equation, n_each, seed=2).requires_grad_(True)
     with th.no_grad():
         solution = solved(equation, actions)
-        found = equation.return_derivative(solution)
+        found = derivative_on_nodes(equation, solution)
     estimated = dense_return(equation, actions, solution.landing)
     assert solution.estimated_return == pytest.approx(float(estimated.detach()), rel=1e-10)
     (expected,) = th.autograd.grad(estimated, actions)
@@ -205,7 +205,7 @@ def test_the_gradient_reaches_the_policy_s_parameters(policy_class):
     noise = None
     if policy.is_stochastic:
         noise = th.randn(equation.n_nodes, 5, 2, generator=th.Generator().manual_seed(0), dtype=th.float64)
-    solution = nodes_gradient(equation, policy, noise, WarmStart(), 1e-13)
+    solution = gradient_on_nodes(equation, policy, noise, WarmStart(), 1e-13)
     actions = policy.sample_actions(equation.observations, noise)
     expected = th.autograd.grad(dense_return(equation, actions, solution.landing), list(policy.parameters()))
     for parameter, wanted in zip(policy.parameters(), expected, strict=True):

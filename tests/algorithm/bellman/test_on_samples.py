@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from helpers import oracles
 from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg.bellman import on_samples
-from sb3_nopg.bellman.on_samples import WarmStart, return_derivative
+from sb3_nopg.bellman.gradient import derivative_on_samples
+from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
 from sb3_nopg.common.errors import SolverError
 
@@ -21,7 +22,7 @@ def engine_gradient(
 ) -> np.ndarray:
     actions = policy.sample(problem.queries.states, noise)
     solution = evaluate(problem, actions.detach(), tolerance=tolerance)
-    gradients = th.autograd.grad(actions, list(policy.parameters()), return_derivative(problem, solution))
+    gradients = th.autograd.grad(actions, list(policy.parameters()), derivative_on_samples(problem, solution))
     return th.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
 
 

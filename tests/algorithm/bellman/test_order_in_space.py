@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import sb3_nopg.bellman.preparation
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.experiments.baselines import KernelValueIteration
 from sb3_nopg.report.support import predicted_visitation, support_along_the_way, support_figures, visits_of
@@ -26,8 +27,8 @@ def data() -> TransitionDataset:
 
 def model(ordered: bool, monkeypatch: pytest.MonkeyPatch, **settings: object) -> NOPG:
     monkeypatch.setattr(sb3_nopg.bellman.preparation, "_WORTH_ORDERING", 0 if ordered else 10**9)
-    made = NOPG("MlpPolicy", None, dataset=data(), seed=0, gamma=0.9, device="cpu", transitions="samples", **settings)
-    order = made.prepared_problem().order
+    made = make_nopg("MlpPolicy", None, dataset=data(), seed=0, gamma=0.9, device="cpu", transitions="samples", **settings)
+    order = made.estimator.problem.order
     assert (order is not None) == ordered
     if order is not None:
         assert order.tolist() != list(range(N))
@@ -64,9 +65,9 @@ def test_answers_do_not_depend_on_the_order(monkeypatch, weights, pessimism, n_n
         lambda m: m.exit_probability(inside),
         lambda m: m.exit_probability(inside, data()),
         lambda m: m.return_interval(n_resamples=5).resamples,
-        lambda m: predicted_visitation(m),
-        lambda m: support_along_the_way(m).samples,
-        lambda m: support_figures(m, m.visitation, visits_of(m, m.visitation)).truncation,
+        lambda m: predicted_visitation(m.evaluation),
+        lambda m: support_along_the_way(m.evaluation).samples,
+        lambda m: support_figures(m.evaluation, m.visitation, visits_of(m.evaluation, m.visitation)).truncation,
     ):
         answers = []
         for asked, threshold in ((ours, 0), (plain, 10**9)):
@@ -92,7 +93,7 @@ def test_learning_does_not_depend_on_the_order(monkeypatch):
 
 
 def test_neighbours_in_space_lie_together(monkeypatch):
-    states = [m.prepared_problem().queries.states[:N].numpy() for m in (model(o, monkeypatch) for o in (True, False))]
+    states = [m.estimator.problem.queries.states[:N].numpy() for m in (model(o, monkeypatch) for o in (True, False))]
     ordered, plain = (np.linalg.norm(np.diff(path, axis=0), axis=1).mean() for path in states)
     assert ordered < 0.7 * plain
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from helpers import oracles
 from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, random_problem
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, InputError, TransitionDataset
-from sb3_nopg.bellman.on_samples import return_derivative
+from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.bellman.problem import BellmanProblem
 
 QUERY_STATES = np.random.default_rng(7).normal(size=(9, 2))
@@ -32,7 +33,7 @@ def noise_for(problem: BellmanProblem, stochastic: bool, d_a: int) -> np.ndarray
 def gradient_of(problem: BellmanProblem, policy: TinyPolicy, noise: np.ndarray | None) -> th.Tensor:
     actions = policy.sample(problem.queries.states, noise)
     solution = evaluate(problem, actions.detach(), tolerance=1e-13)
-    by_action = return_derivative(problem, solution)
+    by_action = derivative_on_samples(problem, solution)
     return th.cat([part.reshape(-1) for part in th.autograd.grad(actions, list(policy.parameters()), by_action)])
 
 
@@ -129,7 +130,7 @@ def test_far_from_all_data_the_value_is_the_worst(local_linear, distance):
     solution = evaluate(problem, actions, tolerance=1e-12)
     assert problem.worst_value < -10.0
     np.testing.assert_allclose(solution.q_values[:2], oracle.rewards[:2] + oracle.gamma * problem.worst_value, rtol=1e-12)
-    derivative = return_derivative(problem, solution)
+    derivative = derivative_on_samples(problem, solution)
     assert bool(derivative.isfinite().all())
     assert not bool(derivative[:2].any())
 
@@ -196,7 +197,11 @@ def test_the_worst_value_is_the_worst_that_the_data_shows(rewards, terminals, wo
 def test_single_precision_agrees():
     oracle = random_problem(n=200)
     model = {
-        precision: NOPG("MlpPolicy", None, precision=precision, pessimism=0.5, weights="local_linear", **_arguments(oracle))
+        precision: make_nopg(
+            "MlpPolicy",
+            None,
+            **{"precision": precision, "pessimism": 0.5, "weights": "local_linear", **_arguments(oracle)},
+        )
         for precision in ("float64", "float32")
     }
     assert model["float32"].estimated_return() == pytest.approx(model["float64"].estimated_return(), rel=1e-4)
@@ -225,16 +230,17 @@ def _arguments(problem: oracles.OracleProblem) -> dict:
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_all_answers_of_the_model_equal_the_oracle_s(variant):
     oracle = dataclasses.replace(random_problem(), pessimism=0.4)
-    model = NOPG("MlpPolicy", None, variant=variant, pessimism=0.4, weights="local_constant", **_arguments(oracle))
+    model = make_nopg(
+        "MlpPolicy", None, variant=variant, **{"pessimism": 0.4, "weights": "local_constant", **_arguments(oracle)}
+    )
     model.policy.double()
-    noise = None if variant == "D" else model.action_noise_for(1).numpy()
+    noise = None if variant == "D" else model.estimator.noise_for(1).numpy()
 
     def policy(states: th.Tensor):
         mean, std = model.policy.action_distribution(states)
         return mean if std is None else (mean, std)
 
-    model.prepared_problem()
-    training_noise = None if model.training_noise is None else model.training_noise.numpy()
+    training_noise = None if model.estimator.action_noise is None else model.estimator.action_noise.numpy()
     expected = oracles.evaluate(oracle, policy, training_noise)
     assert model.estimated_return() == pytest.approx(expected.estimated_return, rel=1e-8)
     np.testing.assert_allclose(model.q_values, expected.q, rtol=1e-7)
@@ -252,21 +258,21 @@ def test_all_answers_of_the_model_equal_the_oracle_s(variant):
 
 def test_pessimism_survives_saving_and_loading(tmp_path):
     arguments = _arguments(random_problem())
-    model = NOPG("MlpPolicy", None, pessimism=0.7, **arguments)
+    model = make_nopg("MlpPolicy", None, **{"pessimism": 0.7, **arguments})
     model.save(tmp_path / "model")
     loaded = NOPG.load(tmp_path / "model")
     loaded.set_dataset(arguments["dataset"])
-    assert loaded.pessimism == 0.7
+    assert loaded.estimator_kwargs["pessimism"] == 0.7
     assert loaded.estimated_return() == pytest.approx(model.estimated_return(), rel=1e-8)
-    assert loaded.estimated_return() < NOPG("MlpPolicy", None, pessimism=0.0, **arguments).estimated_return() - 1.0
+    assert loaded.estimated_return() < make_nopg("MlpPolicy", None, **{"pessimism": 0.0, **arguments}).estimated_return() - 1.0
 
 
 def test_the_imaginary_sample_is_not_counted():
     arguments = _arguments(random_problem())
     counts = []
     for pessimism in (0.0, 100.0):
-        model = NOPG("MlpPolicy", None, pessimism=pessimism, **arguments)
-        problem = model.prepared_problem()
+        model = make_nopg("MlpPolicy", None, **{"pessimism": pessimism, **arguments})
+        problem = model.estimator.problem
         actions = th.zeros(len(problem.queries), 1, 1, dtype=th.float64)
         counts.append(float(problem.support.effective_counts(problem.queries, actions).median()))
     assert counts[0] == counts[1] > 1.0
@@ -275,22 +281,19 @@ def test_the_imaginary_sample_is_not_counted():
 @pytest.mark.parametrize("pessimism", [-0.1, np.inf, np.nan, "auto", True, None])
 def test_bad_pessimism_is_refused(pessimism):
     with pytest.raises(InputError, match="pessimism"):
-        NOPG("MlpPolicy", None, pessimism=pessimism, **_arguments(random_problem()))
+        make_nopg("MlpPolicy", None, **{"pessimism": pessimism, **_arguments(random_problem())})
 
 
 @pytest.mark.parametrize("variant", ["D", "S"])
 @pytest.mark.parametrize("weights", ["local_constant", "local_linear"])
 def test_training_follows_the_pessimistic_gradient(variant, weights):
-    model = NOPG(
+    model = make_nopg(
         "MlpPolicy",
         None,
         variant=variant,
-        weights=weights,
-        pessimism=0.4,
         learning_rate=1e-3,
-        solver_tolerance=1e-10,
         policy_kwargs={"optimizer_class": th.optim.SGD},
-        **_arguments(random_problem()),
+        **{"weights": weights, "pessimism": 0.4, "solver_tolerance": 1e-10, **_arguments(random_problem())},
     )
     model.policy.double()
     gradient = model.policy_gradient()

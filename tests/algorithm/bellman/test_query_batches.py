@@ -8,8 +8,10 @@ import pytest
 import torch as th
 
 from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, random_problem
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman.on_samples import WarmStart, return_derivative
+from sb3_nopg.bellman.gradient import derivative_on_samples
+from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.bellman.query_batches import draw_queries
 from sb3_nopg.common.errors import InputError
 
@@ -23,16 +25,16 @@ def pushed_points(n: int = 40) -> TransitionDataset:
 
 def build(**arguments: object) -> NOPG:
     settings = {"transitions": "samples", "seed": 0, "state_bandwidth": 0.5, "action_bandwidth": 0.5, **arguments}
-    return NOPG("MlpPolicy", None, dataset=pushed_points(), initial_states=[[1.0, 1.0], [-1.0, 0.0]], **settings)
+    return make_nopg("MlpPolicy", None, dataset=pushed_points(), initial_states=[[1.0, 1.0], [-1.0, 0.0]], **settings)
 
 
 def gradient_of(model: NOPG) -> th.Tensor:
     """What one update hands to the optimiser, the parameters left as they were."""
     model.policy.optimizer.step = lambda: None  # type: ignore[assignment]
-    model._warm_start = WarmStart()
+    model._training.warm_start = WarmStart()
     if not hasattr(model, "_logger"):
         model._setup_learn(1)
-    model._update_policy()
+    model._training.update(1, model._n_updates, 0.0, model.logger)
     return th.cat([parameter.grad.reshape(-1) for parameter in model.policy.parameters() if parameter.grad is not None])
 
 
@@ -46,14 +48,14 @@ def test_the_mean_over_all_batches_is_the_gradient(stochastic, pessimism):
     actions = policy.sample(problem.queries.states, noise)
     with th.no_grad():
         solution = evaluate(problem, actions, tolerance=1e-12)
-        whole = return_derivative(problem, solution)
+        whole = derivative_on_samples(problem, solution)
     expected = th.autograd.grad(actions, list(policy.parameters()), whole, retain_graph=True)
     totals = [th.zeros_like(part) for part in expected]
     batches = list(itertools.combinations(range(7), 3))
     for batch in batches:
         chosen = th.tensor(batch)
         with th.no_grad():
-            derivative = return_derivative(problem, solution, chosen) * 7 / 3
+            derivative = derivative_on_samples(problem, solution, chosen) * 7 / 3
         batch_actions = policy.sample(problem.queries.states[chosen], None if noise is None else noise[chosen])
         for total, part in zip(totals, th.autograd.grad(batch_actions, list(policy.parameters()), derivative), strict=True):
             total += part / len(batches)

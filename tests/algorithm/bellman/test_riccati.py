@@ -8,7 +8,8 @@ from scipy.linalg import solve_discrete_are
 
 from helpers.systems import A, B, Q, R, linear, linear_reward, record
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman.gradient import Bundle, trajectory_gradient
+from sb3_nopg.bellman.bundle import Bundle
+from sb3_nopg.bellman.gradient import gradient_along_trajectories
 from sb3_nopg.bellman.riccati import riccati_controller
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy
@@ -111,14 +112,14 @@ def test_in_double_precision_both_are_exact_to_what_the_ridge_leaves(model):
     with th.no_grad():
         policy.weight.copy_(th.tensor(GAIN))
     bundle = Bundle(dynamics.coordinates.encode(th.tensor(STARTS)), 300, GAMMA)
-    trajectories = trajectory_gradient(dynamics, policy, bundle)
+    trajectories = gradient_along_trajectories(dynamics, policy, bundle)
     assert float(trajectories.returns.mean()) == pytest.approx(expected_return(GAIN), rel=1e-6)
     np.testing.assert_allclose(-policy.weight.grad.numpy(), expected_gradient(GAIN), rtol=1e-5)
 
 
 def test_visits_are_counted_once_a_step(model):
     # Nothing ends here, so that they sum to what discounting leaves.
-    n_steps = model.estimator.steps_to_the_end
+    n_steps = model.estimator.model.steps_to_the_end
     assert model.visitation.sum() == pytest.approx((1.0 - GAMMA**n_steps) / (1.0 - GAMMA), rel=1e-3)
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch as th
 
-from sb3_nopg import NOPG, TransitionDataset
+from helpers.models import make_nopg
+from sb3_nopg import TransitionDataset
 from sb3_nopg.bellman import transition as transition_module
 from sb3_nopg.bellman.transition import SharedTransitionMatrix, TransitionMatrix
 from sb3_nopg.common.processes import Processes
@@ -73,11 +74,11 @@ def test_a_sparsified_model_gives_what_it_gave_with_its_zeros(monkeypatch):
     )
     settings = {"gamma": GAMMA, "initial_states": [[1.0, 0.0]], "keep_largest": 5, "n_neighbors": 100, "device": "cpu"}
     settings["transitions"] = "samples"
-    with_zeros = NOPG("LinearPolicy", None, dataset=data, **settings)
+    with_zeros = make_nopg("LinearPolicy", None, dataset=data, **settings)
     expected = with_zeros.policy_gradient()
-    assert not with_zeros.prepared_problem().transition._few
+    assert not with_zeros.estimator.problem.transition._few
     monkeypatch.setattr(transition_module, "_WORTH_LAYING_OUT_ANEW", ANY_SIZE)
-    ours = NOPG("LinearPolicy", None, dataset=data, **settings)
+    ours = make_nopg("LinearPolicy", None, dataset=data, **settings)
     np.testing.assert_allclose(ours.policy_gradient(), expected, rtol=1e-6, atol=1e-9)
-    assert ours.prepared_problem().transition._few
+    assert ours.estimator.problem.transition._few
     assert ours.estimated_return() == pytest.approx(with_zeros.estimated_return(), rel=1e-8)

@@ -80,6 +80,7 @@ def test_it_is_plain_value_iteration(name):
 
 def test_candidates_hold_both_ends():
     one = candidate_actions(np.array([-2.0]), np.array([1.0]))
+    assert one.shape == (9, 1)
     assert one.min() == -2.0
     assert one.max() == 1.0
     two = candidate_actions(np.array([-2.0, 0.0]), np.array([1.0, 5.0]))
@@ -92,6 +93,7 @@ def test_many_dimensions_are_scattered():
     many = candidate_actions(low, high)
     assert many.shape == (192, 5)
     assert (np.abs(many) <= 1.0).all()
-    assert (np.abs(many) == 1.0).all(axis=1).sum() >= 64
+    assert (np.abs(many) == 1.0).all(axis=1).sum() == 64
+    np.testing.assert_array_equal(many, candidate_actions(low, high))
     # Evenly: better than draws.
     assert qmc.discrepancy((many[:128] + 1.0) / 2.0) < 0.05

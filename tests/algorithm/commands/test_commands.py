@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from typer.testing import CliRunner
 
 import nopg_envs
-from nopg_robot.policy import OnnxPolicy
+from nopg_robot.control.policy import OnnxPolicy
 from sb3_nopg import NOPG, NOPGD, NOPGS, ExportError, InputError, SolverError, TransitionDataset
 from sb3_nopg.commands import evaluate as evaluation
 from sb3_nopg.commands import export as export_module
@@ -28,7 +28,7 @@ from sb3_nopg.report.making import read_curve
 ENV = "nopg/Pendulum-v0"
 GRID = "grid:6,6,2"
 # For tests of what comes after training.
-SHORT = ("--updates", 1, "--transitions", "samples", "--state-bandwidth", "1", "--action-bandwidth", "1")
+SHORT = ("--updates", 1, "--transitions", "samples", "--estimator", "state_bandwidth=1", "--estimator", "action_bandwidth=1")
 
 
 def nopg(*arguments: object):
@@ -104,9 +104,9 @@ def test_every_option_has_help():
 
 def test_the_options_are_called_as_in_python():
     options = {parameter.name for parameter in typer.main.get_command(app).commands["train"].params}
-    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust", "limit", "reward"}
+    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust", "limit", "reward", "estimator"}
     assert ours <= set(inspect.signature(NOPG.__init__).parameters)
-    assert len(ours) >= 15
+    assert len(ours) >= 10
 
 
 def test_shells_can_complete():
@@ -143,20 +143,21 @@ def test_train_logs_every_update_of_a_short_run(trained):
 def test_train_hands_its_options_over(data_file, tmp_path):
     fine(
         *("train", data_file, "-o", tmp_path / "m.zip", "--algo", "nopg_s", "--policy", "LinearPolicy", "--updates", 1),
-        *("--learning-rate", 0.005, "--initial-states", "-0.5", "--initial-states", "0.25", "--state-bandwidth", "0.3"),
-        *("--action-bandwidth", "silverman", "--next-state-bandwidth", "0.1", "--state-bandwidth-factor", "2"),
-        *("--action-bandwidth-factor", "1.5", "--next-state-bandwidth-factor", "0.5", "--n-action-samples", 3),
-        *("--n-next-state-samples", 2, "--n-neighbors", "all", "--device", "cpu", "--weights", "local_linear"),
-        *("--pessimism", "0.2", "--transitions", "samples"),
+        *("--learning-rate", 0.005, "--initial-states", "-0.5", "--initial-states", "0.25", "--transitions", "samples"),
+        *("--estimator", "state_bandwidth=[0.3]", "--estimator", "action_bandwidth=silverman", "--device", "cpu"),
+        *("--estimator", "state_bandwidth_factor=2", "--estimator", "n_neighbors=None", "--estimator", "weights=local_linear"),
     )
     model = NOPGS.load(tmp_path / "m.zip")
     assert type(model.policy).__name__ == "GaussianLinearPolicy"
     assert model.initial_states.tolist() == [[-0.5], [0.25]]
-    assert (model.state_bandwidth, model.action_bandwidth, model.next_state_bandwidth) == (0.3, "silverman", 0.1)
-    assert (model.state_bandwidth_factor, model.action_bandwidth_factor, model.next_state_bandwidth_factor) == (2, 1.5, 0.5)
-    assert (model.n_action_samples, model.n_next_state_samples, model.n_neighbors) == (3, 2, None)
-    assert (model.learning_rate, model.weights) == (0.005, "local_linear")
-    assert model.pessimism == 0.2
+    assert model.learning_rate == 0.005
+    assert model.estimator_kwargs == {
+        "state_bandwidth": [0.3],
+        "action_bandwidth": "silverman",
+        "state_bandwidth_factor": 2,
+        "n_neighbors": None,
+        "weights": "local_linear",
+    }
 
 
 @pytest.mark.slow
@@ -199,12 +200,7 @@ def test_horizons(text, expected):
 
 
 def test_pessimism_below_zero_is_refused(data_file, tmp_path):
-    assert "pessimism" in refused("train", data_file, "-o", tmp_path / "m.zip", "--pessimism", "-1")
-
-
-@pytest.mark.parametrize(("text", "expected"), [("auto", "auto"), ("all", None), ("12", 12)])
-def test_neighbours(text, expected):
-    assert train_module._neighbors(text) == expected
+    assert "pessimism" in refused("train", data_file, "-o", tmp_path / "m.zip", "--estimator", "pessimism=-1")
 
 
 def test_recipes_give_what_they_name():
@@ -233,10 +229,12 @@ def test_recipes_give_what_they_name():
         ([GRID, "--env", "Nix-v0"], "Nix-v0"),
         ([GRID, "--env", "no_such_module:Nix-v0"], "no_such_module"),
         ([GRID, "--env", ENV, "--gamma", "1.5"], "gamma"),
-        ([GRID, "--env", ENV, "--state-bandwidth", "a,b"], "--state-bandwidth"),
-        ([GRID, "--env", ENV, "--state-bandwidth", "nix"], "state_bandwidth"),
-        ([GRID, "--env", ENV, "--action-bandwidth-factor", "wide"], "--action-bandwidth-factor"),
-        ([GRID, "--env", ENV, "--n-neighbors", "-3"], "--n-neighbors"),
+        ([GRID, "--env", ENV, "--estimator", "n_neighbors"], "--estimator"),
+        ([GRID, "--env", ENV, "--estimator", "weights=a", "--estimator", "weights=b"], "--estimator"),
+        ([GRID, "--env", ENV, "--estimator", "neighbors=3"], "estimator_kwargs"),
+        ([GRID, "--env", ENV, "--estimator", "state_bandwidth=nix"], "state_bandwidth"),
+        ([GRID, "--env", ENV, "--estimator", "action_bandwidth_factor=wide"], "action_bandwidth_factor"),
+        ([GRID, "--env", ENV, "--estimator", "n_neighbors=-3"], "n_neighbors"),
         ([GRID, "--env", ENV, "--initial-states", "1,2"], "initial_states"),
         ([GRID, "--env", ENV, "--horizon", "far"], "--horizon"),
         ([GRID, "--env", ENV, "--horizon", "-1"], "horizon"),
@@ -510,15 +508,8 @@ def test_train_has_the_library_s_defaults():
     library = inspect.signature(NOPG).parameters
     updates = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
     assert own["updates"].default == updates
-    as_text = {"state_bandwidth_factor", "action_bandwidth_factor", "next_state_bandwidth_factor", "seed", "policy", "env"}
-    shared = set(own) & set(library) - as_text
-    assert {
-        "weights",
-        "pessimism",
-        "held_out",
-        "keep",
-        "patience",
-    } <= shared
+    shared = set(own) & set(library) - {"seed", "policy", "env"}
+    assert {"held_out", "horizon", "keep", "patience", "transitions"} <= shared
     for name in shared:
         default = own[name].default
         assert getattr(default, "value", default) == library[name].default, name

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nopg_robot.flight_log import read_flight
+from nopg_robot.flight.log import read_flight
 from sb3_nopg.commands import demo as module
 from sb3_nopg.commands.main import app
 

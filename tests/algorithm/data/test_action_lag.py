@@ -11,7 +11,7 @@ from helpers.verdict_figures import RETURNS, SUPPORT
 from sb3_nopg import TransitionDataset
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.info import describe_data
-from sb3_nopg.report.verdict import CARE, judge
+from sb3_nopg.report.verdict import CARE, reach_verdict
 
 
 def delayed(delay: int, n_episodes: int = 20, n_steps: int = 30, noise: float = 0.02) -> TransitionDataset:
@@ -81,8 +81,8 @@ def test_data_that_cannot_tell_say_nothing():
 
 def test_a_lag_asks_for_care():
     found = find_action_lag(delayed(1))
-    verdict, reasons = judge(RETURNS, SUPPORT, [], 100, (), found)
+    verdict, reasons = reach_verdict(RETURNS, SUPPORT, [], 100, (), found)
     assert verdict == CARE
     assert found is not None
     assert reasons == (found.remark,)
-    assert judge(RETURNS, SUPPORT, [], 100, (), find_action_lag(delayed(0)))[0] != CARE
+    assert reach_verdict(RETURNS, SUPPORT, [], 100, (), find_action_lag(delayed(0)))[0] != CARE

@@ -8,7 +8,8 @@ from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_nopg import NOPG, FixedReplayBuffer, InputError, TransitionDataset
+from helpers.models import make_nopg
+from sb3_nopg import FixedReplayBuffer, InputError, TransitionDataset
 
 ARRAYS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts", "episode_ids")
 OBSERVATION_SPACE = spaces.Box(-1e6, 1e6, (3,), dtype=np.float32)
@@ -113,7 +114,7 @@ def test_scaled_actions_stay_within_one_even_where_rounding_crossed_the_bound():
 
 def test_actions_are_scaled_as_sb3s_policies_scale_them():
     dataset = make_dataset()
-    model = NOPG("MlpPolicy", None, dataset=make_dataset(action_space=ACTION_SPACE), device="cpu", **BANDWIDTHS)
+    model = make_nopg("MlpPolicy", None, dataset=make_dataset(action_space=ACTION_SPACE), device="cpu", **BANDWIDTHS)
     np.testing.assert_allclose(fixed_buffer(dataset).actions[:, 0], model.policy.scale_action(dataset.actions), atol=1e-6)
 
 
@@ -456,12 +457,12 @@ def always_warn():
 
 @pytest.mark.usefixtures("always_warn")
 def test_learning_from_read_only_arrays_gives_no_warning():
-    NOPG("MlpPolicy", "Pendulum-v1", dataset=pendulum_dataset(), device="cpu", **BANDWIDTHS).learn(1)
+    make_nopg("MlpPolicy", "Pendulum-v1", dataset=pendulum_dataset(), device="cpu", **BANDWIDTHS).learn(1)
 
 
 def test_the_models_replay_buffer_holds_its_data_set():
     dataset = pendulum_dataset()
-    model = NOPG("MlpPolicy", "Pendulum-v1", dataset=dataset, device="cpu", **BANDWIDTHS)
+    model = make_nopg("MlpPolicy", "Pendulum-v1", dataset=dataset, device="cpu", **BANDWIDTHS)
     assert isinstance(model.replay_buffer, FixedReplayBuffer)
     assert model.replay_buffer.dataset is dataset
     assert model.replay_buffer.sample(5).observations.shape == (5, 3)
@@ -482,7 +483,7 @@ def attach_td3s_pickle(model, td3, tmp_path):
 
 @pytest.mark.parametrize("attach", [attach_by_set_dataset, attach_td3s_pickle], ids=["set_dataset", "load_replay_buffer"])
 def test_a_model_built_without_data_learns_once_it_has_some(tmp_path, td3, attach):
-    model = NOPG("MlpPolicy", "Pendulum-v1", seed=0, device="cpu", n_neighbors=50, **BANDWIDTHS)
+    model = make_nopg("MlpPolicy", "Pendulum-v1", seed=0, device="cpu", **{"n_neighbors": 50, **BANDWIDTHS})
     with pytest.raises(InputError, match="dataset"):
         model.learn(1)
     attach(model, td3, tmp_path)
@@ -497,8 +498,10 @@ def test_a_model_built_without_data_learns_once_it_has_some(tmp_path, td3, attac
 
 def test_our_own_pickle_gives_the_data_set_back_exactly(tmp_path):
     dataset = pendulum_dataset()
-    NOPG("MlpPolicy", "Pendulum-v1", dataset=dataset, device="cpu", **BANDWIDTHS).save_replay_buffer(tmp_path / "ours.pkl")
-    model = NOPG("MlpPolicy", "Pendulum-v1", device="cpu", **BANDWIDTHS)
+    make_nopg("MlpPolicy", "Pendulum-v1", dataset=dataset, device="cpu", **BANDWIDTHS).save_replay_buffer(
+        tmp_path / "ours.pkl"
+    )
+    model = make_nopg("MlpPolicy", "Pendulum-v1", device="cpu", **BANDWIDTHS)
     model.load_replay_buffer(tmp_path / "ours.pkl")
     for name in ("observations", "actions", "rewards", "next_observations", "terminals", "episode_ids"):
         assert getattr(model.dataset, name).dtype == getattr(dataset, name).dtype
@@ -509,7 +512,7 @@ def test_our_own_pickle_gives_the_data_set_back_exactly(tmp_path):
 
 def test_td3_can_take_over_our_buffer(tmp_path):
     """It is an SB3 replay buffer: another algorithm can train on it."""
-    NOPG("MlpPolicy", "Pendulum-v1", dataset=pendulum_dataset(), device="cpu", **BANDWIDTHS).save_replay_buffer(
+    make_nopg("MlpPolicy", "Pendulum-v1", dataset=pendulum_dataset(), device="cpu", **BANDWIDTHS).save_replay_buffer(
         tmp_path / "ours.pkl"
     )
     model = TD3("MlpPolicy", "Pendulum-v1", device="cpu", policy_kwargs={"net_arch": [8]}, seed=0)
@@ -557,7 +560,7 @@ def save_truncated(path):
 def test_a_buffer_that_cannot_be_used_leaves_the_model_as_it_was(tmp_path, save, field):
     path = tmp_path / "buffer.pkl"
     save(path)
-    model = NOPG("MlpPolicy", "Pendulum-v1", dataset=pendulum_dataset(), device="cpu", seed=0, **BANDWIDTHS)
+    model = make_nopg("MlpPolicy", "Pendulum-v1", dataset=pendulum_dataset(), device="cpu", seed=0, **BANDWIDTHS)
     dataset, replay_buffer, bandwidths = model.dataset, model.replay_buffer, model.bandwidths
     estimate = model.estimated_return()
     with pytest.raises(InputError, match=field):

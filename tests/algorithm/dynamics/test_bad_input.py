@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from helpers.models import make_nopg
 from helpers.systems import linear, linear_reward, on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import NOPG, InputError, TransitionDataset
 
@@ -15,7 +16,7 @@ def recorded() -> TransitionDataset:
 
 
 def make(**settings) -> NOPG:
-    return NOPG("MlpPolicy", None, **{"dataset": recorded(), "seed": 0, "device": "cpu", **settings})
+    return make_nopg("MlpPolicy", None, **{"dataset": recorded(), "seed": 0, "device": "cpu", **settings})
 
 
 def raises(states, actions, next_states):

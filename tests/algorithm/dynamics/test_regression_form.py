@@ -19,7 +19,7 @@ from helpers.systems import (
 from sb3_nopg import DynamicsModel
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineRegression, Form, LocalAffineRegression, Samples
-from sb3_nopg.prediction.estimator import ModelEstimator
+from sb3_nopg.prediction.model_estimator import ModelEstimator
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from sb3_nopg.bellman.on_nodes import NodeEquation
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.regression import Samples
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, given_reward, recorded_rewards
-from sb3_nopg.dynamics.trajectories import follow, weigh
+from sb3_nopg.dynamics.trajectories import step_through, weigh
 from sb3_nopg.prediction.rollouts import roll_out
 
 EXPRESSION = "cos(2 * s2[0]) - 0.1 * a[0]**2 + 0.2 * s[1] * s2[1]"
@@ -47,7 +47,7 @@ def test_a_given_reward_is_used_exactly(reward):
     expected = formula(model.nodes.states.numpy(), landing.applied.numpy(), landing.next_states.numpy())
     np.testing.assert_allclose(landing.reward.value.numpy(), expected, rtol=1e-12)
     # and along trajectories, both kinds.
-    path = weigh(model, follow(model, lambda o, t: -o[:, :1], model.nodes.states[:4], 6), 0.9)
+    path = weigh(model, step_through(model, lambda o, t: -o[:, :1], model.nodes.states[:4], 6), 0.9)
     for t in range(6):
         expected = formula(path.states[t].numpy(), path.applied[t].numpy(), path.states[t + 1].numpy())
         np.testing.assert_allclose(path.rewards[t].numpy(), expected, rtol=1e-12)

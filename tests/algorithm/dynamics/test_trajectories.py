@@ -22,11 +22,12 @@ from helpers.systems import (
     two_forces,
 )
 from sb3_nopg import DynamicsModel
-from sb3_nopg.bellman.gradient import Bundle, Friction, trajectory_gradient
+from sb3_nopg.bellman.bundle import Bundle, Friction
+from sb3_nopg.bellman.gradient import gradient_along_trajectories
 from sb3_nopg.common.errors import SolverError
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.stepping import Stepper
-from sb3_nopg.dynamics.trajectories import Path, Trajectories, draw_noise, follow, sweep_back, weigh
+from sb3_nopg.dynamics.trajectories import Path, Trajectories, draw_noise, step_through, sweep_back, weigh
 from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
@@ -168,7 +169,7 @@ def traced_returns(model: DynamicsModel, policy, bundle: Bundle) -> Trajectories
 
 
 def check_against_autograd(model, policy, bundle, tolerance=1e-8):
-    trajectories = trajectory_gradient(model, policy, bundle)
+    trajectories = gradient_along_trajectories(model, policy, bundle)
     returns = traced_returns(model, policy, bundle).returns
     th.testing.assert_close(trajectories.returns, returns.detach(), rtol=1e-10, atol=1e-10)
     expected = th.autograd.grad(returns.mean(), list(policy.parameters()), allow_unused=True)
@@ -244,7 +245,7 @@ def test_the_sweep_takes_any_slopes_of_a_policy():
 
     (expected,) = th.autograd.grad(traced(model, act, bundle).returns.sum(), pushes)
     with th.no_grad():
-        path = follow(model, lambda seen, t: seen @ gain.numpy().T, bundle.starts, N_STEPS, bundle.noise)
+        path = step_through(model, lambda seen, t: seen @ gain.numpy().T, bundle.starts, N_STEPS, bundle.noise)
         trajectories = weigh(model, path, GAMMA, bundle.node_values, BOTH_COSTS)
         found = sweep_back(model, trajectories, gain.expand(N_STEPS, 10, 2, 2), GAMMA)
     assert float((found - expected).norm() / expected.norm()) <= 1e-8
@@ -256,7 +257,7 @@ def test_the_gradient_is_the_slope_of_the_return(name):
     """By central differences in the policy's parameters: a formula may be anything, autograd cannot look into it."""
     model = model_of(name)
     policy, bundle = policy_for(model, size=1.0), bundle_for(model)
-    trajectory_gradient(model, policy, bundle)
+    gradient_along_trajectories(model, policy, bundle)
     parameters = list(policy.parameters())
     found = th.cat([-parameter.grad.reshape(-1) for parameter in parameters])
     start = th.nn.utils.parameters_to_vector(parameters).detach().clone()
@@ -279,7 +280,7 @@ def test_a_network_in_float32_gets_nearly_the_same(stochastic):
     bundle, found = bundle_for(model, stochastic), []
     for kind in (th.float64, th.float32):
         policy = policy_for(model, stochastic).to(kind)
-        trajectory_gradient(model, policy, bundle)
+        gradient_along_trajectories(model, policy, bundle)
         found.append(th.cat([parameter.grad.reshape(-1).double() for parameter in policy.parameters()]))
     assert float((found[0] - found[1]).norm() / found[0].norm()) < 1e-3
 
@@ -324,14 +325,14 @@ def test_trajectories_are_the_system_s_own():
         return (-2.0 * observations[:, 1] - observations[:, 2])[:, None]
 
     start = np.array([[0.3, 0.0], [3.0, 0.5], [-3.0, -1.0]])
-    found = follow(model, act, model.coordinates.encode(th.tensor(on_circle(start))), 30)
+    found = step_through(model, act, model.coordinates.encode(th.tensor(on_circle(start))), 30)
     expected = np.stack([on_circle(states) for states in truth(pendulum, brake, start, 30)])
     np.testing.assert_allclose(model.coordinates.decode(found.states).numpy(), expected, atol=0.02)
 
 
 def test_earlier_steps_are_remembered_the_last_one_first():
     model = model_of("two earlier actions of two")
-    found = follow(model, lambda o, t: np.full((len(o), 2), 0.1 * (t + 1)), model.nodes.states[:3], 5)
+    found = step_through(model, lambda o, t: np.full((len(o), 2), 0.1 * (t + 1)), model.nodes.states[:3], 5)
     changes = found.states[1:] - found.states[:-1]
     actions = 0.1 * th.arange(1, 6, dtype=th.float64)[:, None, None].expand(5, 3, 2)
     for t in (2, 3, 4):
@@ -406,4 +407,4 @@ def test_a_policy_that_blew_up_is_told():
     with th.no_grad():
         policy.network[0].weight.fill_(th.nan)
     with pytest.raises(SolverError, match="learning_rate"):
-        trajectory_gradient(model, policy, bundle_for(model, ends_with_values=False))
+        gradient_along_trajectories(model, policy, bundle_for(model, ends_with_values=False))

@@ -53,7 +53,6 @@ def method_of(row):
         (", our defaults", ", defaults"),
         ("kernel value iteration", "KBRL"),
         (", best of 20 evaluations", ""),
-        (", likewise", ""),
     ):
         row = row.replace(told, kept)
     return re.sub(r", seeds? \d+( to \d+)?$", "", row)

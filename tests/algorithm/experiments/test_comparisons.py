@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nopg_envs
-from sb3_nopg import NOPG, InputError, TransitionDataset
+from sb3_nopg import NOPGS, InputError, TransitionDataset
 from sb3_nopg.experiments import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
 from sb3_nopg.experiments.baselines.kernel_value_iteration import KernelValueIteration
 from sb3_nopg.experiments.comparison import Comparison
@@ -238,13 +238,16 @@ def test_the_papers_settings_are_the_papers(module_patch):
     env = gym.make(pendulum_trials.ENV_ID)
     data = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)
     paper, own = (nopg_model(task, data, "S", settings, {"seed": 0}) for settings in ("paper", "defaults"))
-    plain = NOPG("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]], variant="S")
-    assert (paper.transitions, paper.state_bandwidth, paper.weights) == ("samples", "cross_validation", "local_constant")
-    assert paper.pessimism == 0.0
-    assert paper.n_action_samples == 15
+    plain = NOPGS("MlpPolicy", None, dataset=data, gamma=0.97, initial_states=[[-1.0, 0.0, 0.0]])
+    assert paper.transitions == "samples"
+    samples = paper.estimator.settings.samples
+    assert (samples.state_bandwidth, samples.weights) == ("cross_validation", "local_constant")
+    assert samples.pessimism == 0.0
+    assert samples.n_action_samples == 15
     assert (paper.gamma, paper.learning_rate, paper.policy.net_arch, paper.policy.max_std) == (0.97, 1e-2, [50], 0.5)
-    for name in ("transitions", "state_bandwidth", "weights", "pessimism", "n_action_samples"):
-        assert getattr(own, name) == getattr(plain, name)
+    assert own.transitions == plain.transitions
+    for name in ("state_bandwidth", "weights", "pessimism", "n_action_samples"):
+        assert getattr(own.estimator.settings.samples, name) == getattr(plain.estimator.settings.samples, name)
 
 
 def test_the_papers_factor_is_not_applied_to_levels_that_the_rule_has_bridged(module_patch):

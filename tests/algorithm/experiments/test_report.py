@@ -10,7 +10,7 @@ from importlib.metadata import version
 import pytest
 
 from helpers.toy_experiments import executions, experiment_of, fails, gives_a_matrix, square, squares
-from sb3_nopg.data.files.files import replacing
+from sb3_nopg.common.files import replacing
 from sb3_nopg.experiments import run_report, workers
 from sb3_nopg.experiments import versions as package_versions
 from sb3_nopg.experiments.report import (

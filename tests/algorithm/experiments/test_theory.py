@@ -8,6 +8,7 @@ import pytest
 from matplotlib.image import imread
 from scipy.integrate import quad
 
+from helpers.models import make_nopg
 from sb3_nopg.experiments import load_experiment, theory_bounds
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.lqr_chains import (
@@ -20,7 +21,6 @@ from sb3_nopg.experiments.lqr_chains import (
     value_limit,
 )
 from sb3_nopg.experiments.report import read_markdown_tables
-from sb3_nopg.nopg import NOPG
 
 POINTS = np.array([-2.0, -0.3, 0.0, 1.1])
 
@@ -95,7 +95,7 @@ def test_the_engine_estimates_the_limit_and_not_the_truth():
 def test_the_estimate_is_the_one_that_the_theorem_is_about(monkeypatch):
     """Kernel weights as they are, whatever the library's defaults become."""
     built = []
-    monkeypatch.setattr(theory_bounds, "NOPG", lambda *_, **settings: built.append(settings) or NOPG(*_, **settings))
+    monkeypatch.setattr(theory_bounds, "NOPG", lambda *_, **settings: built.append(settings) or make_nopg(*_, **settings))
     (trial,) = [trial for trial in theory_bounds.trials(True, 1) if trial["theorem"] == 3][:1]
     theory_bounds.run({**trial, "n_samples": 50})
     assert (built[0]["transitions"], built[0]["weights"], built[0]["pessimism"]) == ("samples", "local_constant", 0.0)

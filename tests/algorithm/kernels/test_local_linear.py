@@ -9,7 +9,7 @@ import torch as th
 from helpers import oracles
 from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, random_problem
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.bellman.on_samples import return_derivative
+from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.kernels.local_linear import LEAST_SHARE, RIDGE, corrected_weights, correction, derivatives
 from sb3_nopg.kernels.support import Support
@@ -138,7 +138,9 @@ def test_return_and_gradient_against_a_dense_solve(n_neighbors, stochastic, n_ne
     assert solution.estimated_return == pytest.approx(expected.estimated_return, rel=1e-9)
     np.testing.assert_allclose(solution.q_values, expected.q, rtol=1e-8)
     np.testing.assert_allclose(solution.visitation, expected.mu, rtol=1e-7, atol=1e-9)
-    ours = th.cat([part.reshape(-1) for part in th.autograd.grad(actions, parameters, return_derivative(problem, solution))])
+    ours = th.cat(
+        [part.reshape(-1) for part in th.autograd.grad(actions, parameters, derivative_on_samples(problem, solution))]
+    )
     gradient = oracles.autograd_gradient(oracle, policy, parameters, noise)
     assert float((ours - gradient).norm()) <= 1e-8 * float(gradient.norm())
 
@@ -155,10 +157,16 @@ def test_the_models_switch():
     )
     returns = {
         weights: NOPG(
-            "MlpPolicy", None, dataset=data, transitions="samples", weights=weights, initial_states=[1.0, 1.0], seed=0
+            "MlpPolicy",
+            None,
+            dataset=data,
+            transitions="samples",
+            estimator_kwargs={"weights": weights},
+            initial_states=[1.0, 1.0],
+            seed=0,
         ).estimated_return()
         for weights in ("local_constant", "local_linear")
     }
     assert returns["local_linear"] != pytest.approx(returns["local_constant"], rel=1e-3)
     with pytest.raises(InputError, match="weights"):
-        NOPG("MlpPolicy", None, dataset=data, weights="cubic")
+        NOPG("MlpPolicy", None, dataset=data, estimator_kwargs={"weights": "cubic"})

@@ -1,6 +1,8 @@
 """Bad input: every case is told by the name of its field and what to do, before any work, and nothing is lost."""
 
+import json
 import re
+import zipfile
 
 import gymnasium as gym
 import numpy as np
@@ -11,8 +13,10 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.td3.policies import TD3Policy
 
-import sb3_nopg.training.attached_data
+import sb3_nopg.prediction.estimator
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, FixedReplayBuffer, InputError, SolverError, TransitionDataset
+from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.data.buffer import spaces_of
 
 N = 24
@@ -39,7 +43,7 @@ def make_dataset(n=N, **changes):
 
 
 def make_model(env="Pendulum-v1", policy="MlpPolicy", **arguments):
-    return NOPG(
+    return make_nopg(
         policy,
         env,
         **{"dataset": make_dataset(), "device": "cpu", "seed": 0, **BANDWIDTHS, **arguments},
@@ -238,8 +242,6 @@ MODEL_CASES = {
     "learning_rate-nan": model("learning_rate", learning_rate=nan),
     "learning_rate-text": model("learning_rate", learning_rate="fast"),
     # names
-    "variant-unknown": model("variant", variant="X"),
-    "variant-lower-case": model("variant", variant="d"),
     "precision-float16": model("precision", precision="float16"),
     "precision-type": model("precision", precision=np.float64),
     "policy-unknown": model("policy", policy="CnnPolicy"),
@@ -334,7 +336,7 @@ def test_bad_input_is_refused_by_name_with_advice_before_any_work(field, run, tm
     # Cases about a model fail while it is built; a model that is attached to its data may prepare and solve.
     monkeypatch.setattr(NOPG, "learn", forbid("learn"))
     if (field, run) in MODEL_CASES.values():
-        monkeypatch.setattr(sb3_nopg.training.attached_data, "build_problem", forbid("build_problem"))
+        monkeypatch.setattr(sb3_nopg.prediction.estimator, "build_problem", forbid("build_problem"))
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is looked at below
         run(tmp_path)
     message = str(caught.value)
@@ -401,14 +403,14 @@ def test_more_neighbors_than_samples_are_clipped_with_a_warning(n_neighbors):
     with pytest.warns(UserWarning, match=rf"n_neighbors={n_neighbors} .*{N} samples"):
         model = make_model(n_neighbors=n_neighbors)
     everything = make_model(n_neighbors=None)
-    assert model.prepared_problem().queries.neighbors.n_neighbors == N
+    assert model.estimator.problem.queries.neighbors.n_neighbors == N
     assert model.estimated_return() == pytest.approx(everything.estimated_return(), rel=1e-6)
     model.learn(1)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, N])
 def test_as_many_neighbors_as_samples_need_no_warning(n_neighbors):
-    assert make_model(n_neighbors=n_neighbors).prepared_problem().queries.neighbors.n_neighbors == n_neighbors
+    assert make_model(n_neighbors=n_neighbors).estimator.problem.queries.neighbors.n_neighbors == n_neighbors
 
 
 # --- nothing is lost
@@ -448,7 +450,7 @@ def test_bandwidths_that_do_not_suit_the_new_data_leave_the_old_in_use():
     """Numbers are checked when data come, and by then a model may have been at work for long."""
     model = make_model().learn(1)
     kept = {name: getattr(model, name) for name in ("dataset", "replay_buffer", "bandwidths")}
-    model.state_bandwidth = [1.0, -1.0, 1.0]
+    model.estimator_kwargs = {"state_bandwidth": [1.0, -1.0, 1.0]}
     with pytest.raises(InputError, match="state_bandwidth"):
         model.set_dataset(make_dataset(rewards=np.ones(N)))
     assert all(getattr(model, name) is value for name, value in kept.items())
@@ -500,3 +502,31 @@ def test_a_policy_that_is_nan_is_told_as_such(ask):
             parameter.fill_(nan)
     with pytest.raises(SolverError, match="not finite"):
         getattr(model, ask)()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_that_moved_say_where_to(name: str):
+    with pytest.raises(InputError, match=rf"{name}: .*estimator_kwargs=.*{name}"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), **{name: 1})
+
+
+def test_the_variant_is_said_by_the_class():
+    with pytest.raises(InputError, match=r"variant: .*NOPGS"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), variant="S")
+    with pytest.raises(TypeError, match="no argument 'colour'"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), colour="red")
+
+
+def test_files_of_the_version_before_are_refused_with_its_name(tmp_path):
+    make_model().save(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    settings = json.loads(parts["data"])
+    del settings["estimator_kwargs"]
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as archive:
+        for name, content in {**parts, "data": json.dumps(settings)}.items():
+            archive.writestr(name, content)
+    for path in (tmp_path / "old.zip", tmp_path / "old"):
+        with pytest.raises(InputError, match=r"path: sb3-nopg 0\.1 wrote .*old"):
+            NOPG.load(path)
+    NOPG.load(tmp_path / "model")

@@ -10,9 +10,10 @@ import torch.distributed as dist
 
 import sb3_nopg.bellman.preparation
 from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, random_problem
+from helpers.models import make_nopg
 from helpers.oracles import OracleProblem
 from sb3_nopg import AS_IN_THE_PAPER, NOPG, TransitionDataset
-from sb3_nopg.bellman.on_samples import return_derivative
+from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
 from sb3_nopg.bellman.solvers import bicgstab, fused_bicgstab, solve
 from sb3_nopg.bellman.solvers.bicgstab import PlainIteration, Vectors, iterate
@@ -61,7 +62,9 @@ def test_engine_gives_the_cpus_answers(n_neighbors):
     assert ours.q_values.is_cuda
     np.testing.assert_allclose(ours.q_values.cpu(), expected.q_values, rtol=1e-8)
     np.testing.assert_allclose(ours.visitation.cpu(), expected.visitation, rtol=1e-7, atol=1e-10)
-    np.testing.assert_allclose(return_derivative(gpu, ours).cpu(), return_derivative(cpu, expected), rtol=1e-6, atol=1e-10)
+    np.testing.assert_allclose(
+        derivative_on_samples(gpu, ours).cpu(), derivative_on_samples(cpu, expected), rtol=1e-6, atol=1e-10
+    )
 
 
 def data_of(n: int) -> TransitionDataset:
@@ -75,7 +78,9 @@ def data_of(n: int) -> TransitionDataset:
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_learning_follows_the_cpus_path(variant):
     settings = {**AS_IN_THE_PAPER, "initial_states": [1.0, 1.0], "variant": variant, "seed": 0}
-    models = [NOPG("MlpPolicy", None, dataset=data_of(400), device=device, **settings).learn(20) for device in ("cpu", "cuda")]
+    models = [
+        make_nopg("MlpPolicy", None, dataset=data_of(400), device=device, **settings).learn(20) for device in ("cpu", "cuda")
+    ]
     probes = np.random.default_rng(1).normal(size=(50, 2))
     assert models[1].estimated_return() == pytest.approx(models[0].estimated_return(), rel=1e-4)
     np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in models), atol=1e-3)
@@ -85,7 +90,7 @@ def test_learning_follows_the_cpus_path(variant):
 def test_rows_that_are_exchanged_by_nccl(monkeypatch):
     """One GPU has room for one process only, which here exchanges with itself whatever several would."""
     settings = {**AS_IN_THE_PAPER, "initial_states": [1.0, 1.0], "seed": 0, "device": "cuda", "solver_tolerance": 1e-10}
-    alone = NOPG("MlpPolicy", None, dataset=data_of(400), **settings).learn(20)
+    alone = make_nopg("MlpPolicy", None, dataset=data_of(400), **settings).learn(20)
     expected = alone.estimated_return()
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
@@ -95,8 +100,8 @@ def test_rows_that_are_exchanged_by_nccl(monkeypatch):
     monkeypatch.setattr(Processes, "several", True)
     with process_group("cuda"):
         assert dist.get_backend() == "nccl"
-        shared = NOPG("MlpPolicy", None, dataset=data_of(400), distributed=True, **settings).learn(20)
-        assert isinstance(shared.prepared_problem().transition, SharedTransitionMatrix)
+        shared = make_nopg("MlpPolicy", None, dataset=data_of(400), distributed=True, **settings).learn(20)
+        assert isinstance(shared.estimator.problem.transition, SharedTransitionMatrix)
         assert shared.estimated_return() == pytest.approx(expected, rel=1e-6)
     probes = np.random.default_rng(1).normal(size=(50, 2))
     np.testing.assert_allclose(*(model.predict(probes, deterministic=True)[0] for model in (alone, shared)), atol=1e-5)
@@ -190,8 +195,8 @@ def test_training_in_order_and_recorded_gives_the_cpus_answers(monkeypatch):
     monkeypatch.setattr(sb3_nopg.bellman.preparation, "_WORTH_ORDERING", 0)
     data = data_of(20_000)
     settings = {"initial_states": [1.0, 1.0], "seed": 0, "n_neighbors": 64, "gamma": 0.97, "transitions": "samples"}
-    models = [NOPG("MlpPolicy", None, dataset=data, device=device, **settings).learn(5) for device in ("cpu", "cuda")]
-    assert models[1].prepared_problem().transition.in_single_precision
+    models = [make_nopg("MlpPolicy", None, dataset=data, device=device, **settings).learn(5) for device in ("cpu", "cuda")]
+    assert models[1].estimator.problem.transition.in_single_precision
     for name in ("q_values", "visitation"):
         ours, expected = (getattr(model, name) for model in models[::-1])
         assert np.linalg.norm(ours - expected) <= 1e-3 * np.linalg.norm(expected)

@@ -48,9 +48,7 @@ def test_learns_to_repeat_the_observation(algorithm: type[NOPG], random_actions:
         learning_rate=3e-2,
         # The reward is 1 within ±0.05 of the right action. An action kernel much wider blurs the reward; a much narrower
         # one gives no gradient to a policy that starts half the range away.
-        state_bandwidth=0.025,
-        action_bandwidth=0.1,
-        n_action_samples=4,
+        estimator_kwargs={"state_bandwidth": 0.025, "action_bandwidth": 0.1, "n_action_samples": 4},
         # What is to be seen is that the gradient learns; value iteration would know the answer before it starts.
         transitions="samples",
         seed=0,
@@ -70,8 +68,7 @@ def test_learns_as_well_without_the_environment(random_actions: TransitionDatase
         initial_states=random_actions.observations[:500],
         gamma=0.0,
         learning_rate=3e-2,
-        state_bandwidth=0.025,
-        action_bandwidth=0.1,
+        estimator_kwargs={"state_bandwidth": 0.025, "action_bandwidth": 0.1},
         transitions="samples",
         seed=0,
     ).learn(60)

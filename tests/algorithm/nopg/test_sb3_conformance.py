@@ -34,6 +34,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from torch import nn
 
 from sb3_nopg import NOPG, NOPGD, NOPGS, InputError, NOPGPolicy, TransitionDataset
+from sb3_nopg.bellman.settings import NAMES, grouped
 from sb3_nopg.paper import AS_IN_THE_PAPER
 from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
@@ -113,7 +114,7 @@ def drift_data(n: int = 60, seed: int = 0, episodes: bool = True, **extra: Any) 
 def make(algorithm: type[NOPG] = NOPG, policy: Any = "MlpPolicy", env: Any = None, **settings: Any) -> NOPG:
     """A model that learns fast, on sixty transitions unless told otherwise."""
     arguments = dict(
-        **{name: value for name, value in AS_IN_THE_PAPER.items() if not name.endswith("bandwidth")},
+        **AS_IN_THE_PAPER,
         dataset=drift_data(),
         gamma=0.9,
         state_bandwidth=0.4,
@@ -123,7 +124,7 @@ def make(algorithm: type[NOPG] = NOPG, policy: Any = "MlpPolicy", env: Any = Non
         seed=0,
         model_kwargs={"n_nodes": 60},
     )
-    return algorithm(policy, env, **{**arguments, **settings})
+    return algorithm(policy, env, **grouped({**arguments, **settings}))
 
 
 def parameters_of(model: NOPG) -> np.ndarray:
@@ -170,7 +171,10 @@ def test_works_as_written_with_all_defaults():
 
 
 def test_only_policy_and_env_are_required_and_arguments_become_attributes():
-    signature = list(inspect.signature(NOPG).parameters.values())
+    every = inspect.signature(NOPG).parameters.values()
+    # The last one takes names of earlier versions, to say where they have gone.
+    signature = [parameter for parameter in every if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    assert len(signature) <= 22
     assert [parameter.name for parameter in signature if parameter.default is inspect.Parameter.empty] == ["policy", "env"]
     # SB3's names come first, in the order in which TD3 has them.
     td3_order = [name for name in inspect.signature(TD3).parameters if name in {parameter.name for parameter in signature}]
@@ -330,9 +334,9 @@ def test_resets_give_the_start_states_where_nothing_else_does(n_envs: int | None
     model.learn(2)
     model.learn(2)
     assert 16 <= len(CountingEnv.resets) <= 20
-    start_states = model.prepared_problem().queries.states[-len(CountingEnv.resets) :].numpy()
+    start_states = model.estimator.problem.queries.states[-len(CountingEnv.resets) :].numpy()
     if transitions == "model":
-        start_states = model.estimator.initial_states
+        start_states = model.estimator.start_states
     np.testing.assert_allclose(start_states, np.array(CountingEnv.resets), rtol=1e-6)
     assert len(np.unique(start_states, axis=0)) == len(start_states)
 
@@ -784,9 +788,10 @@ def test_settings_survive(tmp_path: pathlib.Path):
     model_kwargs = {"limits": {0: (-2.0, None)}, "reward": "-s[0]**2", "bandwidth": 1.5}
     make(NOPGS, **settings, model_kwargs=model_kwargs).save(tmp_path / "model")
     loaded = NOPGS.load(tmp_path / "model")
-    assert loaded.variant == "S"
+    assert loaded.policy.is_stochastic
     for name, value in settings.items():
-        np.testing.assert_array_equal(getattr(loaded, name), value, err_msg=name)
+        holder = loaded.estimator_kwargs if name in NAMES else vars(loaded)
+        np.testing.assert_array_equal(holder[name], value, err_msg=name)
     assert loaded.model_kwargs == model_kwargs
 
 
@@ -842,7 +847,7 @@ def test_data_and_environment_can_be_given_to_load(transitions: str, tmp_path: p
 def test_the_common_class_loads_either_variant(transitions: str, saved: type[NOPG], variant: str, tmp_path: pathlib.Path):
     make(saved, transitions=transitions).save(tmp_path / "model")
     loaded = NOPG.load(tmp_path / "model", dataset=drift_data())
-    assert (loaded.variant, loaded.transitions) == (variant, transitions)
+    assert (loaded.policy.is_stochastic, loaded.transitions) == (variant == "S", transitions)
     assert loaded.learn(1).num_timesteps == 1
 
 
@@ -1077,7 +1082,7 @@ def test_default_networks():
         assert [layers[0].out_features, layers[2].out_features] == [50, n_outputs]
     assert type(make(NOPGD, "LinearPolicy").policy) is DeterministicLinearPolicy
     assert type(make(NOPGS, "LinearPolicy").policy) is GaussianLinearPolicy
-    assert type(make(NOPG, variant="S").policy) is GaussianMlpPolicy
+    assert type(make(NOPGS).policy) is GaussianMlpPolicy
 
 
 @pytest.mark.parametrize(

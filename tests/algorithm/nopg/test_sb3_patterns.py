@@ -24,6 +24,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from helpers.models import make_nopg
 from helpers.repository import REPOSITORY
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.paper import AS_IN_THE_PAPER
@@ -68,7 +69,7 @@ def make_model(env: Any = None, **settings: Any) -> NOPG:
         **AS_IN_THE_PAPER,
         **settings,
     }
-    return NOPG("MlpPolicy", env, **settings)
+    return make_nopg("MlpPolicy", env, **settings)
 
 
 def test_eval_callback_keeps_the_best_model_and_stops_at_a_threshold(tmp_path: Path):

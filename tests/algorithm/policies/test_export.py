@@ -14,6 +14,7 @@ from stable_baselines3 import A2C, DDPG, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import nopg_envs  # noqa: F401 (registers the cart-pole)
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, ExportError, InputError, TransitionDataset, export
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
@@ -59,8 +60,14 @@ def dataset(n=40):
 
 
 def nopg(policy="MlpPolicy", variant="D", **policy_kwargs):
-    return NOPG(
-        policy, SpacesEnv(), variant=variant, dataset=dataset(), seed=0, policy_kwargs=policy_kwargs, **AS_IN_THE_PAPER
+    return make_nopg(
+        policy,
+        SpacesEnv(),
+        variant=variant,
+        dataset=dataset(),
+        seed=0,
+        policy_kwargs=policy_kwargs,
+        **AS_IN_THE_PAPER,
     )
 
 

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from helpers import oracles
 from helpers.bellman_problems import random_problem
+from helpers.models import make_nopg
 from helpers.oracles import OracleProblem
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.paper import AS_IN_THE_PAPER
@@ -45,7 +46,7 @@ def model_of(problem: OracleProblem, policy: str = "MlpPolicy", **settings: Any)
         solver_tolerance=1e-10,
         seed=0,
     )
-    return NOPG(policy, None, **{**AS_IN_THE_PAPER, **arguments, **settings})
+    return make_nopg(policy, None, **{**AS_IN_THE_PAPER, **arguments, **settings})
 
 
 def relative_error(answer: Any, expected: Any) -> float:
@@ -71,7 +72,7 @@ def oracle_view(model: NOPG, problem: OracleProblem) -> tuple[OracleProblem, ora
     """The model's problem with the next states that it drew, its policy and its action noise, as the oracle takes them."""
     n = problem.n_transitions
     draws = (
-        model.prepared_problem().queries.states[: -len(problem.initial_states)].numpy().reshape(n, -1, problem.states.shape[1])
+        model.estimator.problem.queries.states[: -len(problem.initial_states)].numpy().reshape(n, -1, problem.states.shape[1])
     )
     if draws.shape[1] > 1:
         noise = (draws - problem.next_states[:, None, :]) / problem.next_state_bandwidth
@@ -83,7 +84,7 @@ def oracle_view(model: NOPG, problem: OracleProblem) -> tuple[OracleProblem, ora
         mean, std = model.policy.action_distribution(states)
         return mean if std is None else (mean, std)
 
-    return problem, policy, None if model.training_noise is None else model.training_noise.numpy()
+    return problem, policy, None if model.estimator.action_noise is None else model.estimator.action_noise.numpy()
 
 
 @pytest.mark.parametrize("policy_name", ["MlpPolicy", "LinearPolicy"])
@@ -107,7 +108,7 @@ def test_answers_equal_the_paper_s_formulas(
     gradient = oracles.autograd_gradient(problem, policy, model.policy.parameters(), noise)
     assert relative_error(model.policy_gradient(), gradient.numpy()) <= 1e-6
 
-    query_noise = None if variant == "D" else model.action_noise_for(len(QUERY_STATES)).numpy()
+    query_noise = None if variant == "D" else model.estimator.noise_for(len(QUERY_STATES)).numpy()
     value = oracles.value(problem, expected, policy, QUERY_STATES, query_noise)
     assert relative_error(model.value(QUERY_STATES), value) <= 1e-6
     distribution = oracles.state_distribution(problem, expected, policy, QUERY_STATES, query_noise)
@@ -402,14 +403,26 @@ def test_the_return_on_held_out_data():
         action_space=spaces.Box(-5.0, 5.0, (1,)),
     )
     learned_on, held_out = data.split([0.5, 0.5], by="transition", seed=0)
-    model = NOPG(
-        "MlpPolicy", None, dataset=learned_on, initial_states=[1.0, 1.0], n_neighbors=None, seed=0, **AS_IN_THE_PAPER
+    model = make_nopg(
+        "MlpPolicy",
+        None,
+        dataset=learned_on,
+        initial_states=[1.0, 1.0],
+        seed=0,
+        **{"n_neighbors": None, **AS_IN_THE_PAPER},
     ).learn(60)
     assert model.estimated_return(learned_on) == pytest.approx(model.estimated_return(), rel=1e-8)
     # What it was optimised on flatters it.
     assert model.estimated_return(held_out) < model.estimated_return()
     # And it is the return that a model of that data gives the same policy.
-    other = NOPG("MlpPolicy", None, dataset=held_out, initial_states=[1.0, 1.0], n_neighbors=None, seed=0, **AS_IN_THE_PAPER)
+    other = make_nopg(
+        "MlpPolicy",
+        None,
+        dataset=held_out,
+        initial_states=[1.0, 1.0],
+        seed=0,
+        **{"n_neighbors": None, **AS_IN_THE_PAPER},
+    )
     other.policy.load_state_dict(model.policy.state_dict())
     assert model.estimated_return(held_out) == pytest.approx(other.estimated_return(), rel=1e-8)
     with pytest.raises(InputError):

@@ -9,6 +9,7 @@ import torch as th
 from gymnasium import spaces
 
 from helpers.bellman_problems import random_problem
+from helpers.models import make_nopg
 from helpers.oracles import OracleProblem
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.bellman.on_samples import solve_bellman
@@ -36,7 +37,7 @@ def model_of(problem: OracleProblem, **settings: Any) -> NOPG:
         n_action_samples=4,
         seed=0,
     )
-    return NOPG("LinearPolicy", None, **{**AS_IN_THE_PAPER, **arguments, **settings})
+    return make_nopg("LinearPolicy", None, **{**AS_IN_THE_PAPER, **arguments, **settings})
 
 
 def covers(interval: ReturnInterval, truth: float) -> bool:
@@ -82,15 +83,17 @@ def test_interval_over_episodes_covers_where_transitions_of_an_episode_resemble_
 
 def tabular_model(data: TransitionDataset, **settings: Any) -> NOPG:
     """States a hundred bandwidths apart, and actions that make no difference."""
-    return NOPG(
+    return make_nopg(
         "LinearPolicy",
         None,
         dataset=dataclasses.replace(data, action_space=spaces.Box(-1.0, 1.0, (1,))),
-        state_bandwidth=1.0,
-        action_bandwidth=1e6,
-        next_state_bandwidth=1.0,
-        n_neighbors=None,
-        **{"transitions": "samples", "weights": "local_constant", "pessimism": 0.0, **settings},
+        **{
+            "state_bandwidth": 1.0,
+            "action_bandwidth": 1e6,
+            "next_state_bandwidth": 1.0,
+            "n_neighbors": None,
+            **({"transitions": "samples", "weights": "local_constant", "pessimism": 0.0, **settings}),
+        },
     )
 
 
@@ -174,7 +177,7 @@ def test_training_s_coarse_model_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     model.exit_probability(lambda states: states[:, 0] < 1.0)
     model.return_interval(n_resamples=3)
     assert len(built) == 5
-    assert not any(coarse_model is model.prepared_problem().coarse_model for coarse_model in built)
+    assert not any(coarse_model is model.estimator.problem.coarse_model for coarse_model in built)
 
 
 @pytest.mark.slow
@@ -341,9 +344,9 @@ def test_probability_is_that_of_a_dense_chain(settings: dict[str, Any]):
     def inside(states: np.ndarray) -> np.ndarray:
         return np.abs(states[:, 0]) < 0.9
 
-    engine = model.prepared_problem()
+    engine = model.estimator.problem
     with th.no_grad():
-        actions = model.policy.sample_actions(engine.queries.states, model.training_noise).double()
+        actions = model.policy.sample_actions(engine.queries.states, model.estimator.action_noise).double()
         solve_bellman(engine, engine.support.kernel_weights(engine.queries, actions))
     transition = engine.transition.to_dense().numpy()
     outside = ~inside(problem.next_states)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from helpers.models import make_nopg
 from helpers.reports import line_data, quick_report, section
 from sb3_nopg import NOPGD, InputError, TransitionDataset
 from sb3_nopg.data.overlap import shared_rows
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 def line_model(data=None, **settings) -> NOPGD:
     """On samples, whose kernels most of these tests are about."""
     given = {"gamma": 0.9, "seed": 0, "device": "cpu", "initial_states": [[0.5]], "transitions": "samples"}
-    return NOPGD("LinearPolicy", None, dataset=line_data(40) if data is None else data, **{**given, **settings})
+    return make_nopg("LinearPolicy", None, dataset=line_data(40) if data is None else data, **{**given, **settings})
 
 
 def reason_with(summary: ReportSummary, word: str) -> list[str]:

@@ -28,13 +28,15 @@ def model_on(data: TransitionDataset, pessimism: float = 0.0) -> NOPG:
         dataset=data,
         gamma=GAMMA,
         initial_states=[[0.0]],
-        state_bandwidth=1.0,
-        action_bandwidth=1e6,
-        next_state_bandwidth=1.0,
-        n_neighbors=None,
+        estimator_kwargs={
+            "state_bandwidth": 1.0,
+            "action_bandwidth": 1e6,
+            "next_state_bandwidth": 1.0,
+            "n_neighbors": None,
+            "weights": "local_constant",
+            "pessimism": pessimism,
+        },
         transitions="samples",
-        weights="local_constant",
-        pessimism=pessimism,
         device="cpu",
     )
 
@@ -42,7 +44,7 @@ def model_on(data: TransitionDataset, pessimism: float = 0.0) -> NOPG:
 def test_a_known_chain_has_its_probabilities():
     data, other = ring(8, 2), ring(5, 5)
     model = model_on(data)
-    (found,) = find_exits(model, [Limit("abs(x) < 50", ("x",))], data, other)
+    (found,) = find_exits(model.evaluation, [Limit("abs(x) < 50", ("x",))], data, other)
     # Σ_t γ^(t−1) (1 − λ)^(t−1) λ
     assert found.probability == pytest.approx(0.2 / (1.0 - GAMMA * 0.8), rel=1e-7)
     assert found.held_out_probability == pytest.approx(0.5 / (1.0 - GAMMA * 0.5), rel=1e-7)
@@ -59,15 +61,15 @@ def test_a_known_chain_has_its_probabilities():
 
 def test_what_the_data_never_leaves_is_not_known():
     data = ring(8, 2)
-    (found,) = find_exits(model_on(data), [Limit("s[0] < 1000", ("x",))], data, None)
+    (found,) = find_exits(model_on(data).evaluation, [Limit("s[0] < 1000", ("x",))], data, None)
     assert (found.probability, found.held_out_probability, found.behaviour_probability) == (0.0, None, 0.0)
     assert found.steps_inside is None
     assert not found.ever_left
     assert "nothing is known" in found.text()
-    (wary,) = find_exits(model_on(data, pessimism=1.0), [Limit("s[0] < 1000", ("x",))], data, None)
+    (wary,) = find_exits(model_on(data, pessimism=1.0).evaluation, [Limit("s[0] < 1000", ("x",))], data, None)
     assert wary.probability > 0.0
     assert "pessimism" in wary.text()
-    (outside,) = find_exits(model_on(data), [Limit("s[0] > 1000", ("x",))], data, None)
+    (outside,) = find_exits(model_on(data).evaluation, [Limit("s[0] > 1000", ("x",))], data, None)
     assert outside.probability == 1.0
     assert outside.behaviour_probability is None
     # The data are outside from the beginning: no step leaves.
@@ -79,13 +81,13 @@ def test_what_the_data_never_leaves_is_not_known():
 def test_only_steps_from_inside_to_outside_leave():
     data = ring(8, 2)
     limit = Limit("abs(x) < 50", ("x",))
-    (found,) = find_exits(model_on(data), [limit], data, None)
+    (found,) = find_exits(model_on(data).evaluation, [limit], data, None)
     assert found.ever_left
     outside_only = TransitionDataset(
         np.array([[0.0], [0.0], [100.0]]), np.zeros((3, 1)), np.ones(3), np.array([[0.0], [0.0], [100.0]]),
         np.zeros(3, dtype=bool), action_space=data.action_space,
     )  # fmt: skip
-    (found,) = find_exits(model_on(outside_only), [limit], outside_only, None)
+    (found,) = find_exits(model_on(outside_only).evaluation, [limit], outside_only, None)
     assert not found.ever_left
 
 

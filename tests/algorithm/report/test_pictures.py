@@ -6,6 +6,7 @@ import torch as th
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from helpers.models import make_nopg
 from helpers.reports import line_data, plane_model, quick_report, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
 from sb3_nopg.report.bounds import value_range
@@ -76,9 +77,17 @@ def test_the_most_important_dimensions_are_shown():
     rewards = 3.0 * states[:, 2] - 2.0 * states[:, 3]
     data = TransitionDataset(states, rng.uniform(-1, 1, (300, 1)), rewards, states, np.zeros(300, dtype=bool))
     model = NOPG(
-        "LinearPolicy", None, dataset=data, gamma=0.5, initial_states=states[:5], state_bandwidth=0.5, device="cpu",
-        policy_kwargs={}, seed=0, transitions="samples",
-    )  # fmt: skip
+        "LinearPolicy",
+        None,
+        dataset=data,
+        gamma=0.5,
+        initial_states=states[:5],
+        estimator_kwargs={"state_bandwidth": 0.5},
+        device="cpu",
+        policy_kwargs={},
+        seed=0,
+        transitions="samples",
+    )
     with th.no_grad():
         for parameter in model.policy.parameters():
             parameter.zero_()
@@ -111,7 +120,7 @@ def test_support_is_weighted_by_where_the_policy_goes():
     assert summary.quantile(1.0) == 5.0
     assert summary.thin_share == pytest.approx(0.3)
     assert "30 %" in summary.text()
-    along = support_along_the_way(plane_model(held_out=0.5))
+    along = support_along_the_way(plane_model(held_out=0.5).evaluation)
     assert along.weights.sum() == pytest.approx(1.0)
 
 
@@ -122,12 +131,12 @@ def test_bounds_that_say_something_and_bounds_that_do_not():
     flat = TransitionDataset(states, rng.uniform(-1, 1, (n, 1)), states[:, 0], states, np.zeros(n, dtype=bool))
     settings = {"initial_states": [[0.0]], "state_bandwidth": 0.02, "action_bandwidth": 0.02, "device": "cpu"}
     settings["transitions"] = "samples"
-    calm = quick_report(NOPGD("MlpPolicy", None, dataset=flat, gamma=0.0, **settings)).summary.bounds
+    calm = quick_report(make_nopg("MlpPolicy", None, dataset=flat, gamma=0.0, **settings)).summary.bounds
     assert calm.lipschitz_reward == pytest.approx(0.02, rel=0.05)
     assert calm.reward_bound == pytest.approx(calm.value_bound)
     assert not calm.vacuous
     assert "no more than" in calm.text()
-    wild = quick_report(NOPGD("MlpPolicy", None, dataset=flat, gamma=0.99, **settings)).summary.bounds
+    wild = quick_report(make_nopg("MlpPolicy", None, dataset=flat, gamma=0.99, **settings)).summary.bounds
     assert wild.vacuous
     assert "vacuous" in wild.text()
     assert wild.value_range == pytest.approx(np.ptp(states) * 100, rel=1e-5)
@@ -155,7 +164,7 @@ def test_the_report_sees_where_the_policy_leaves_the_data(tmp_path, pessimism):
     n = len(states)
     data = TransitionDataset(states, rng.uniform(-1, 1, (n, 1)), np.ones(n), states + 40.0, np.zeros(n, dtype=bool))
     settings = {"gamma": 0.9, "initial_states": [[0.0]], "state_bandwidth": 0.3, "action_bandwidth": 1.0, "device": "cpu"}
-    model = NOPGD("MlpPolicy", None, dataset=data, transitions="samples", pessimism=pessimism, **settings)
+    model = make_nopg("MlpPolicy", None, dataset=data, transitions="samples", **{"pessimism": pessimism, **settings})
     summary = model.report(tmp_path / "report.html")
     assert summary.verdict == "no"
     # All but the start, a tenth of the discounted time.
@@ -173,10 +182,16 @@ def test_after_an_end_the_policy_is_nowhere():
     next_states = np.where(ends, 9.0, 0.0)[:, None]
     data = TransitionDataset(np.zeros((20, 1)), np.linspace(-1, 1, 20)[:, None], np.ones(20), next_states, ends)
     model = NOPGD(
-        "LinearPolicy", None, dataset=data, gamma=0.9, initial_states=[[0.0]], state_bandwidth=1.0, action_bandwidth=10.0,
-        transitions="samples", weights="local_constant", pessimism=0.0, device="cpu",
-    )  # fmt: skip
-    visits = visits_of(model, predicted_visitation(model))
+        "LinearPolicy",
+        None,
+        dataset=data,
+        gamma=0.9,
+        initial_states=[[0.0]],
+        estimator_kwargs={"state_bandwidth": 1.0, "action_bandwidth": 10.0, "weights": "local_constant", "pessimism": 0.0},
+        transitions="samples",
+        device="cpu",
+    )
+    visits = visits_of(model.evaluation, predicted_visitation(model.evaluation))
     assert (visits.states == 0.0).all()
     assert visits.support.weights.sum() == pytest.approx(1.0)
     # Each of the n steps that go on is used γ^t / 2^t times; with the start, 1 / (1 − γ / 2) visits.

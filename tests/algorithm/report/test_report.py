@@ -290,3 +290,15 @@ def test_a_report_needs_data_attached(line):
         quick_report(NOPG.load(line))
     with pytest.raises(InputError, match="no data"):
         _ = NOPG.load(line).training_data
+
+
+def test_a_record_of_an_older_version_is_read_and_tells_nothing_of_the_data(line, tmp_path):
+    record = json.loads((tmp_path / "m.json").read_text())
+    del record["data_fingerprint"]
+    (tmp_path / "m.json").write_text(json.dumps({**record, "data_digest": "0" * 64}))
+    result = nopg("report", line, "-o", tmp_path / "r.html")
+    assert result.exit_code == 0
+    assert "of an older version" in result.stderr
+    assert "not the data" not in result.stderr
+    # Nobody knows better than the person who named the data.
+    assert ReportSummary.from_json((tmp_path / "r.report.json").read_text(encoding="utf-8")).returns.learned_from

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from helpers.mass_on_a_rail import STARTS, brake, drive, followed, recorded
+from helpers.models import make_nopg
 from helpers.reports import line_data, pictures, section
 from helpers.verdict_figures import RETURNS, SUPPORT
 from sb3_nopg import NOPG, InputError, TransitionDataset
@@ -23,7 +24,7 @@ from sb3_nopg.report.making import PolicyReport, make_report
 from sb3_nopg.report.page import write_report
 from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.report.trajectories import POOR_MODEL, TrajectoryFigures, TrajectoryPicture, find_trajectories
-from sb3_nopg.report.verdict import judge
+from sb3_nopg.report.verdict import reach_verdict
 
 pytestmark = pytest.mark.slow
 
@@ -59,8 +60,8 @@ def part(states: np.ndarray) -> np.ndarray:
 def acting(act, data: TransitionDataset, **settings) -> NOPG:
     """A model whose policy is a known one."""
     given = {"gamma": 0.9, "initial_states": STARTS, "seed": 0, "device": "cpu", "model_kwargs": {"n_nodes": 400}}
-    model = NOPG("LinearPolicy", None, dataset=data, **{**given, **settings})
-    model.act = act
+    model = make_nopg("LinearPolicy", None, dataset=data, **{**given, **settings})
+    model.policy.predict = lambda states, **_: (act(states.astype(np.float64)), None)
     return model
 
 
@@ -71,7 +72,7 @@ def drifting() -> PolicyReport:
 
 def test_a_policy_that_stays_lasts():
     data = recorded(limit=2.0)
-    figures, shown = find_trajectories(acting(brake, data), ("x", "speed"))
+    figures, shown = find_trajectories(acting(brake, data).evaluation, ("x", "speed"))
     assert (figures.n_steps, figures.n_trajectories) == (100, 36)
     assert (figures.lasting, figures.ended, figures.left, figures.failing) == (1.0, 0.0, 0.0, 0.0)
     assert (figures.median_steps, figures.ends_by) == (None, None)
@@ -106,10 +107,10 @@ def test_a_policy_that_drifts_is_followed_to_its_end(drifting):
 
 def test_figures_are_those_of_the_judge():
     model = acting(lambda states: brake(states) + 1.5 * (states[:, :1] > 0.3), recorded(limit=1.0))
-    figures, shown = find_trajectories(model, ("x", "speed"))
+    figures, shown = find_trajectories(model.evaluation, ("x", "speed"))
     models, _ = half_models(model.training_data, model.dynamics, N_MODELS)
     judgement_of = Judge(models, STARTS, steps_ahead(0.9))
-    (followed_by_all,) = judgement_of.follow([model.act])
+    (followed_by_all,) = judgement_of.follow([model.evaluation.act])
     (judged,) = judgement_of.judgement(["it"], [followed_by_all]).ranking
     assert (figures.score, figures.lasting) == (judged.score, judged.lasting)
     np.testing.assert_array_equal(shown.rollouts.states[:, :9], followed_by_all[0].states)
@@ -117,7 +118,7 @@ def test_figures_are_those_of_the_judge():
 
 
 def test_earlier_actions_are_told():
-    figures, _ = find_trajectories(acting(brake, recorded(delay=1), gamma=0.5), ("x", "speed"))
+    figures, _ = find_trajectories(acting(brake, recorded(delay=1), gamma=0.5).evaluation, ("x", "speed"))
     assert figures.n_earlier_steps == 1
     assert "1 earlier" in figures.model_text()
     # Nothing ever ends in these data.
@@ -129,13 +130,13 @@ def test_an_end_that_is_the_goal_is_no_failure():
     # It ends above only; below, what was recorded does.
     data = replace(data, terminals=data.terminals & (data.next_observations[:, 0] > 0.0))
     good = replace(data, rewards=np.where(data.terminals, 100.0, 0.0))
-    figures, _ = find_trajectories(acting(part, good), ("x", "speed"))
+    figures, _ = find_trajectories(acting(part, good).evaluation, ("x", "speed"))
     assert 0.1 < figures.ended < 0.9
     assert not figures.ends_are_bad
     assert figures.failing == figures.left == pytest.approx(1.0 - figures.ended)
     assert "end the task" in figures.text()
     # The same trajectories, where an end is the worst that can happen.
-    bad, _ = find_trajectories(acting(part, data), ("x", "speed"))
+    bad, _ = find_trajectories(acting(part, data).evaluation, ("x", "speed"))
     assert (bad.ended, bad.ends_are_bad) == (figures.ended, True)
     assert bad.failing == pytest.approx(1.0)
     assert "come to a bad end" in bad.text()
@@ -183,7 +184,7 @@ def test_the_text(changes, text):
 )
 def test_verdict(changes, verdict):
     figures = replace(FIGURES, **changes)
-    said, reasons = judge(RETURNS, SUPPORT, [], 100, trajectories=figures)
+    said, reasons = reach_verdict(RETURNS, SUPPORT, [], 100, trajectories=figures)
     assert said == verdict
     assert len(reasons) == (verdict != "go")
     assert all(reason.startswith(figures.text()) for reason in reasons)
@@ -277,7 +278,7 @@ def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
     )
     starts = np.hstack([np.zeros((3, 6)), STARTS])
     model = acting(drive, wide, initial_states=starts)
-    figures, shown = find_trajectories(model, tuple("abcdefxv"))
+    figures, shown = find_trajectories(model.evaluation, tuple("abcdefxv"))
     assert len(shown.shown) == 6
     assert "abcdefxv".index(figures.ends_by) in shown.shown
     assert figures.ends_by in "xv"
@@ -291,7 +292,7 @@ def test_a_report_is_made_without_them(why, tmp_path):
     if why == "too few":
         data = data.filter(np.arange(len(data)) < 5)
     settings = {"gamma": 0.9, "device": "cpu", "transitions": "samples"}
-    model = NOPG("LinearPolicy", None, dataset=data, **settings)
+    model = make_nopg("LinearPolicy", None, dataset=data, **settings)
     summary = model.report(tmp_path / "report.html", trajectories=why != "not asked for")
     assert summary.trajectories is None
     assert not any("trajectories" in reason for reason in summary.reasons)

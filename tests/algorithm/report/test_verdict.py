@@ -9,14 +9,13 @@ import pytest
 from helpers.repository import REPOSITORY
 from helpers.verdict_figures import LIMIT, RETURNS, SUPPORT
 from sb3_nopg.report import verdict as rules
-from sb3_nopg.report.summary import Bandwidth
 from sb3_nopg.report.trajectories import POOR_MODEL
-from sb3_nopg.report.verdict import judge
+from sb3_nopg.report.verdict import Bandwidth, reach_verdict
 
 
 def test_a_policy_that_nothing_speaks_against_may_go():
-    assert judge(RETURNS, SUPPORT, [LIMIT], 100) == ("go", ())
-    assert judge(RETURNS, SUPPORT, [], 100) == ("go", ())
+    assert reach_verdict(RETURNS, SUPPORT, [LIMIT], 100) == ("go", ())
+    assert reach_verdict(RETURNS, SUPPORT, [], 100) == ("go", ())
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_a_policy_that_nothing_speaks_against_may_go():
     ],
 )
 def test_returns(changes, verdict, word):
-    said, reasons = judge(replace(RETURNS, **changes), SUPPORT, [LIMIT], 100)
+    said, reasons = reach_verdict(replace(RETURNS, **changes), SUPPORT, [LIMIT], 100)
     assert said == verdict
     assert len(reasons) == (verdict != "go")
     assert all(word in reason for reason in reasons)
@@ -63,7 +62,7 @@ def test_support(field, care, no, word):
     # Towards the bad side, which for samples is down.
     worse = 0.99 if no < care else 1.01
     for value, verdict in ((care / worse, "go"), (care * worse, "care"), (no / worse, "care"), (no * worse, "no")):
-        said, reasons = judge(RETURNS, replace(SUPPORT, **{field: value}), [LIMIT], 100)
+        said, reasons = reach_verdict(RETURNS, replace(SUPPORT, **{field: value}), [LIMIT], 100)
         assert said == verdict, value
         assert len(reasons) == (verdict != "go")
         assert all(word in reason for reason in reasons)
@@ -71,7 +70,7 @@ def test_support(field, care, no, word):
 
 @pytest.mark.parametrize("field", ["thin_share", "effective_samples", "truncation", "lost_starts"])
 def test_support_that_is_no_number_is_a_no(field):
-    verdict, reasons = judge(RETURNS, replace(SUPPORT, **{field: math.nan}), [], 100)
+    verdict, reasons = reach_verdict(RETURNS, replace(SUPPORT, **{field: math.nan}), [], 100)
     assert verdict == "no"
     assert len(reasons) == 1
     assert "no number" in reasons[0]
@@ -82,9 +81,9 @@ def test_support_that_is_no_number_is_a_no(field):
 def test_the_rewards_zero_makes_no_difference(shift, changes):
     found = replace(RETURNS, **changes)
     shifted = {name: getattr(found, name) + shift for name in ("plain", "held_out", "interval_low", "interval_high")}
-    verdict = judge(found, SUPPORT, [], 100)[0]
+    verdict = reach_verdict(found, SUPPORT, [], 100)[0]
     assert verdict != "go"
-    assert judge(replace(found, **shifted), SUPPORT, [], 100)[0] == verdict
+    assert reach_verdict(replace(found, **shifted), SUPPORT, [], 100)[0] == verdict
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_the_rewards_zero_makes_no_difference(shift, changes):
 )
 def test_kernels_that_are_wider_than_the_data(kernel, deviations, verdict):
     widths = [Bandwidth("state", "x", "m", 0.1, 0.2), Bandwidth(kernel, "speed", "m/s", 3.0, deviations)]
-    said, reasons = judge(RETURNS, SUPPORT, [], 100, widths)
+    said, reasons = reach_verdict(RETURNS, SUPPORT, [], 100, widths)
     assert said == verdict
     assert len(reasons) == (verdict != "go")
     assert all(f"no difference between {kernel}s" in reason and "speed" in reason for reason in reasons)
@@ -125,18 +124,18 @@ def test_kernels_that_are_wider_than_the_data(kernel, deviations, verdict):
     ],
 )
 def test_limits(changes, verdict):
-    said, reasons = judge(RETURNS, SUPPORT, [LIMIT, replace(LIMIT, formula="abs(y)<1", **changes)], 100)
+    said, reasons = reach_verdict(RETURNS, SUPPORT, [LIMIT, replace(LIMIT, formula="abs(y)<1", **changes)], 100)
     assert said == verdict
     assert len(reasons) == (verdict != "go")
     assert all("abs(y)<1" in reason for reason in reasons)
 
 
 def test_a_policy_that_never_learned():
-    assert judge(RETURNS, SUPPORT, [], 0) == ("care", ("The policy was never trained.",))
+    assert reach_verdict(RETURNS, SUPPORT, [], 0) == ("care", ("The policy was never trained.",))
 
 
 def test_the_worst_objection_decides_and_comes_first():
-    verdict, reasons = judge(replace(RETURNS, held_out=None), replace(SUPPORT, thin_share=0.9), [LIMIT], 100)
+    verdict, reasons = reach_verdict(replace(RETURNS, held_out=None), replace(SUPPORT, thin_share=0.9), [LIMIT], 100)
     assert verdict == "no"
     assert "leaves the data" in reasons[0]
     assert "held out" in reasons[1]
@@ -146,7 +145,7 @@ def test_the_worst_objection_decides_and_comes_first():
 def test_the_returns_size_is_never_zero():
     nothing = replace(RETURNS, plain=0.0, held_out=0.0, interval_low=0.0, interval_high=0.0, value_range=0.0, value_spread=0.0)
     assert nothing.drop == 0.0
-    assert judge(nothing, SUPPORT, [], 100)[0] == "go"
+    assert reach_verdict(nothing, SUPPORT, [], 100)[0] == "go"
 
 
 def test_the_guide_names_the_values_of_the_rules():

@@ -19,6 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 import sb3_nopg.bellman.solvers.coarse
 from helpers.long_runs import build, pushed_point
+from helpers.models import make_nopg
 from helpers.repository import environment
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
 from sb3_nopg.training.callbacks import NOPGCheckpointCallback
@@ -63,7 +64,9 @@ def assert_same_bits(model: NOPG, reference: NOPG) -> None:
             assert th.equal(own, other)
         else:
             assert own == other
-    for own, other in zip(model._warm_start.q_history.values, reference._warm_start.q_history.values, strict=True):
+    for own, other in zip(
+        model._training.warm_start.q_history.values, reference._training.warm_start.q_history.values, strict=True
+    ):
         assert th.equal(own, other)
     assert (model._n_updates, model._noise_epoch) == (reference._n_updates, reference._noise_epoch)
     assert model.num_timesteps == reference.num_timesteps
@@ -184,7 +187,7 @@ def test_the_coarse_model_goes_on_at_its_age(tmp_path, monkeypatch, max_dense_ce
     data, path, settings = pushed_point(400), tmp_path / "run.ckpt", {"state_bandwidth": 0.15, "learning_rate": 1e-3}
     interrupted(path, 50, 35, 34, data, **settings)
     resumed = NOPG.resume(path, data, device="cpu")
-    coarse = resumed.prepared_problem().coarse_model.state()
+    coarse = resumed.estimator.problem.coarse_model.state()
     assert coarse["age"] == 14
     assert coarse["pays"]
     assert_same_bits(finish(resumed, 50), build(data, **settings).learn(50))
@@ -244,7 +247,7 @@ def test_start_states_that_an_environment_gave_are_remembered(tmp_path, transiti
     states = rng.uniform(-1, 1, (50, 3))
     data = TransitionDataset(states, rng.uniform(-2, 2, (50, 1)), states[:, 0], states, np.zeros(50, dtype=bool))
     settings = {"state_bandwidth": 0.5, "action_bandwidth": 1.0, "transitions": transitions, "model_kwargs": {"n_nodes": 60}}
-    model = NOPG("MlpPolicy", gym.make("Pendulum-v1"), dataset=data, device="cpu", gamma=0.9, **settings)
+    model = make_nopg("MlpPolicy", gym.make("Pendulum-v1"), dataset=data, device="cpu", gamma=0.9, **settings)
     model.learn(6, callback=_CopyAt(3, tmp_path / "run.ckpt"))
     # Without an environment, and with one that would start elsewhere.
     for env in (None, gym.make("Pendulum-v1")):
@@ -309,7 +312,7 @@ def test_settings_stay_what_they_were(tmp_path):
 def test_another_class_does_not_take_over(tmp_path):
     path = tmp_path / "run.ckpt"
     build(pushed_point(), variant="S").learn(1, callback=NOPGCheckpointCallback(path))
-    with pytest.raises(InputError, match="variant"):
+    with pytest.raises(InputError, match="It goes with NOPGS"):
         NOPGD.resume(path, pushed_point())
 
 
@@ -345,7 +348,7 @@ def test_damaged_files_are_told(tmp_path):
         NOPG.resume(tmp_path / "nothing.ckpt", pushed_point())
     path.write_bytes(whole)
     _rewrite(path, format=1)
-    with pytest.raises(InputError, match="format 1, not 8"):
+    with pytest.raises(InputError, match="format 1, not 9"):
         NOPG.resume(path, pushed_point())
 
 

@@ -10,6 +10,7 @@ import torch as th
 
 import sb3_nopg.training.course
 import sb3_nopg.training.imitation
+from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, record
 from sb3_nopg import NOPG, TransitionDataset
 
@@ -31,7 +32,7 @@ def recorded() -> TransitionDataset:
 def make(data: TransitionDataset | None = None, **settings) -> NOPG:
     arguments = {"dataset": recorded() if data is None else data, "gamma": 0.8, "seed": 0, "device": "cpu"}
     arguments |= {"model_kwargs": {"n_nodes": 60}, "policy_kwargs": {"net_arch": [16]}}
-    return NOPG("MlpPolicy", None, **{**arguments, **settings})
+    return make_nopg("MlpPolicy", None, **{**arguments, **settings})
 
 
 def parameters(model: NOPG) -> np.ndarray:
@@ -42,13 +43,13 @@ def parameters(model: NOPG) -> np.ndarray:
 def followed(monkeypatch):
     """Every bundle of trajectories that training follows."""
     bundles = []
-    original = sb3_nopg.training.course.trajectory_gradient
+    original = sb3_nopg.training.course.gradient_along_trajectories
 
     def watched(model, policy, bundle, *settings):
         bundles.append(bundle)
         return original(model, policy, bundle, *settings)
 
-    monkeypatch.setattr(sb3_nopg.training.course, "trajectory_gradient", watched)
+    monkeypatch.setattr(sb3_nopg.training.course, "gradient_along_trajectories", watched)
     return bundles
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch as th
 
+from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, two_forces
 from sb3_nopg import NOPG, TransitionDataset
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 def make(data: TransitionDataset, **settings) -> NOPG:
     arguments = {"gamma": 0.8, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [16]}}
-    return NOPG("MlpPolicy", None, dataset=data, **{**arguments, "model_kwargs": {"n_nodes": 60}, **settings})
+    return make_nopg("MlpPolicy", None, dataset=data, **{**arguments, "model_kwargs": {"n_nodes": 60}, **settings})
 
 
 def recorded() -> TransitionDataset:

@@ -213,5 +213,5 @@ def test_no_process_is_left_without_rows():
 def test_more_entries_than_can_be_counted_are_refused(monkeypatch):
     monkeypatch.setattr(sb3_nopg.bellman.transition, "_MAX_ENTRIES", 1000)
     with pytest.raises(InputError, match=r"n_neighbors: 1600 entries .* more processes"):
-        build(pushed_point(80), n_neighbors=20).prepared_problem()
-    build(pushed_point(80), n_neighbors=12).prepared_problem()
+        _ = build(pushed_point(80), n_neighbors=20).estimator.problem
+    _ = build(pushed_point(80), n_neighbors=12).estimator.problem

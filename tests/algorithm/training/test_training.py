@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.buffers import ReplayBuffer
 
+from helpers.models import make_nopg
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
@@ -21,8 +22,14 @@ def scattered(n: int = 200, d_s: int = 2, seed: int = 0) -> TransitionDataset:
 
 def build(data: TransitionDataset, **arguments: object) -> NOPG:
     start = np.zeros(data.observation_dim)
-    return NOPG(
-        "MlpPolicy", None, dataset=data, initial_states=start, seed=0, device="cpu", **{**AS_IN_THE_PAPER, **arguments}
+    return make_nopg(
+        "MlpPolicy",
+        None,
+        dataset=data,
+        initial_states=start,
+        seed=0,
+        device="cpu",
+        **{**AS_IN_THE_PAPER, **arguments},
     )  # type: ignore[arg-type]
 
 
@@ -32,7 +39,7 @@ def test_resampling_draws_anew_at_its_interval_and_only_then(arguments):
     seen = []
 
     def look(local_variables, _):
-        noise, states = model.training_noise, model.prepared_problem().queries.states
+        noise, states = model.estimator.action_noise, model.estimator.problem.queries.states
         seen.append((None if noise is None else noise.clone(), states.clone()))
         return True
 
@@ -53,14 +60,14 @@ def test_a_dimension_that_only_rounding_moves_gets_no_noise():
         np.hstack([data.next_observations, constant]),
         data.terminals,
     )
-    states = build(flat, n_next_state_samples=5).prepared_problem().queries.states[: 5 * 200]
+    states = build(flat, n_next_state_samples=5).estimator.problem.queries.states[: 5 * 200]
     assert float(states[:, 2].std()) < 1e-12
     assert float((states[:5, 0] - states[0, 0]).abs().max()) > 1e-4
 
 
 def test_truncation_tolerance_reaches_the_neighbour_lists():
     errors = [
-        build(scattered(400), truncation_tolerance=tolerance, state_bandwidth=0.2).prepared_problem().queries.neighbors
+        build(scattered(400), truncation_tolerance=tolerance, state_bandwidth=0.2).estimator.problem.queries.neighbors
         for tolerance in (0.05, 1e-5)
     ]
     assert 1e-5 < errors[0].truncation_error <= 0.05
@@ -131,15 +138,15 @@ def test_another_environment_brings_its_own_start_states():
     rng = np.random.default_rng(0)
     states = rng.uniform(-1, 1, (50, 3))
     data = TransitionDataset(states, rng.uniform(-2, 2, (50, 1)), np.zeros(50), states, np.zeros(50, dtype=bool))
-    model = NOPG("MlpPolicy", env, dataset=data, seed=0, device="cpu", **AS_IN_THE_PAPER)
-    before = model.prepared_problem().queries.states[50:]
+    model = make_nopg("MlpPolicy", env, dataset=data, seed=0, device="cpu", **AS_IN_THE_PAPER)
+    before = model.estimator.problem.queries.states[50:]
 
     class Still(gym.ObservationWrapper):
         def observation(self, observation):
             return np.array([1.0, 0.0, 0.0], dtype=np.float32)
 
     model.set_env(Still(gym.make("Pendulum-v1")))
-    after = model.prepared_problem().queries.states[50:]
+    after = model.estimator.problem.queries.states[50:]
     assert len(np.unique(before.numpy(), axis=0)) > 1
     np.testing.assert_array_equal(after.numpy(), np.tile([1.0, 0.0, 0.0], (len(after), 1)))
 

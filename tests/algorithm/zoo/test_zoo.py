@@ -15,10 +15,12 @@ from rl_zoo3.utils import ALGOS
 
 from sb3_nopg import InputError, SolverError
 from sb3_nopg.data.buffer import read_replay_buffer
+from sb3_nopg.experiments.recipes import check_recipe
+from sb3_nopg.prediction.estimator import Estimator
+from sb3_nopg.training.training import Training
 from sb3_nopg.zoo.command_line import main
 from sb3_nopg.zoo.configs import shipped_configs
 from sb3_nopg.zoo.experiment import OfflineExperimentManager
-from sb3_nopg.zoo.recipes import check_recipe
 from sb3_nopg.zoo.registration import register
 
 # What rl_zoo3, moviepy and plotting libraries warn of is theirs.
@@ -31,9 +33,7 @@ TINY = {
     "policy_kwargs": {"net_arch": [4]},
     "data": {"rollouts": {"policy": "uniform", "n_transitions": 60}},
     "transitions": "samples",
-    "state_bandwidth": [0.3, 0.3, 1.0],
-    "action_bandwidth": 1.0,
-    "next_state_bandwidth": 0.1,
+    "estimator_kwargs": {"state_bandwidth": [0.3, 0.3, 1.0], "action_bandwidth": 1.0, "next_state_bandwidth": 0.1},
 }
 QUIET = ["--verbose", "0", "--eval-freq", "-1", "--seed", "0"]
 
@@ -148,9 +148,7 @@ def test_a_search_is_shared_by_two_processes(workplace, capfd):
     trials = optuna.load_study(study_name="tiny", storage=storage).trials
     assert sorted(trial.number for trial in trials) == [0, 1, 2]
     assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials)
-    searched = {"learning_rate", "one_minus_gamma", "n_action_samples", "n_next_state_samples", "final_std_scale"}
-    searched |= {f"{kernel}_bandwidth_factor" for kernel in ("state", "action", "next_state")}
-    assert set(trials[0].params) == searched
+    assert set(trials[0].params) == {"learning_rate", "one_minus_gamma", "final_std_scale"}
 
     # What was found can be trained with.
     assert train("--storage", "study.log", "--study-name", "tiny", "--trial-id", "0", algo="nopg_s") == 0
@@ -163,10 +161,10 @@ def test_a_search_is_shared_by_two_processes(workplace, capfd):
 def test_numerics_that_fail_prune_the_trial(workplace, monkeypatch):
     register()
 
-    def fail(self: object) -> None:
+    def fail(self: object, *_: object) -> None:
         raise SolverError("no convergence")
 
-    monkeypatch.setattr(ALGOS["nopg_d"], "_update_policy", fail)
+    monkeypatch.setattr(Training, "update", fail)
     arguments = ["--env", ENV, "-conf", "tiny.yml", *QUIET, "--n-trials", "1", "--storage", "study.log", "--study-name", "s"]
     # Nothing was completed, so there is no best trial to report; the process itself lives to say so.
     assert main(["optimize", *arguments]) == 2
@@ -195,7 +193,8 @@ def test_numerics_that_fail_prune_the_trial(workplace, monkeypatch):
         (["-params", "policy:'CnnPolicy'"], "policy: 'CnnPolicy' is unknown"),
         (["-params", "data:{'grid': {}}"], "data.grid.levels: is missing"),
         (["-params", "data:None"], "data: None says not where"),
-        (["-params", "state_bandwidth:[1.0]"], "state_bandwidth: has shape"),
+        (["-params", "estimator_kwargs:{'state_bandwidth': [1.0]}"], "state_bandwidth: has shape"),
+        (["-params", "state_bandwidth:[1.0]"], "state_bandwidth: it is a setting of the estimator"),
         (["-i", "nothing.zip"], "must be a valid path"),
         (["-conf", "nothing.yml"], "nothing.yml"),
         (["--env", "nopg/Pendulum-v9"], "not found in gym registry"),
@@ -212,7 +211,7 @@ def test_refusals(workplace, capfd, arguments, sentence):
     error = capfd.readouterr().err
     assert sentence in error
     assert "Traceback" not in error
-    assert not (workplace / "logs").exists() or arguments[-1].startswith(("gamma", "policy", "state_bandwidth"))
+    assert not (workplace / "logs").exists() or arguments[-1].startswith(("gamma", "policy", "estimator_kwargs"))
 
 
 def test_a_config_without_data_is_refused(workplace, capfd):
@@ -231,10 +230,10 @@ def test_a_config_that_is_no_yaml_is_refused(workplace, capfd):
 def test_what_is_wrong_with_the_data_is_told_under_a_progress_bar(workplace, capfd, monkeypatch):
     register()
 
-    def fail(self: object) -> None:
+    def fail(self: object, *_: object) -> None:
         raise InputError("initial_states", "neither given nor told", "Pass them")
 
-    monkeypatch.setattr(ALGOS["nopg_d"], "_prepare", fail)
+    monkeypatch.setattr(Estimator, "_build", fail)
     assert train("--progress") == 2
     assert "initial_states: neither given nor told" in capfd.readouterr().err
 

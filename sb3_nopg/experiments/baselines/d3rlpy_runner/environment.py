@@ -27,7 +27,7 @@ def make_environment(
     Make a virtual environment with d3rlpy, by ``python -m venv`` and pip as it is configured here. One that is there and
     complete is left as it is.
 
-    :param path: folder of the environment, made anew where it holds an incomplete one
+    :param path: folder of the environment, made again where it holds an incomplete one
     :param progress: called with every line that the installation says
     :param timeout_s: for the installation
     :return: the folder

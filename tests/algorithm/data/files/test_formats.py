@@ -22,8 +22,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from helpers.data_files import record_flight, steps, trajectories, write_npy
 from helpers.datasets import assert_same_bits, datasets, full_dataset, make_dataset
-from nopg_robot.flight_journal import COLUMNS, pack_header, pack_sample
-from nopg_robot.flight_log import read_flight
+from nopg_robot.flight.journal import COLUMNS, pack_header, pack_sample
+from nopg_robot.flight.log import read_flight
 from sb3_nopg import InputError, TransitionDataset
 
 # A Minari folder is named like a Minari id.
@@ -467,7 +467,7 @@ def test_journal_is_read_where_the_log_was_never_closed(tmp_path, caplog):
 
 def test_package_of_the_rig_may_be_missing(tmp_path, monkeypatch):
     path = record_flight(tmp_path / "run.npz")
-    monkeypatch.setitem(sys.modules, "nopg_robot.flight_log", None)
+    monkeypatch.setitem(sys.modules, "nopg_robot.flight.log", None)
     with pytest.raises(InputError, match="needs nopg_robot"):
         TransitionDataset.load(path)
 

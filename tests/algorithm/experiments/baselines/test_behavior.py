@@ -15,7 +15,7 @@ from sb3_nopg.experiments.baselines import (
     mixture_behavior,
     uniform_behavior,
 )
-from sb3_nopg.experiments.baselines.trajectories import find_trajectories
+from sb3_nopg.experiments.baselines.trajectories import find_recorded_trajectories
 
 SPACE = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))
 BEHAVIORS = {
@@ -133,7 +133,7 @@ def test_trajectories_by_time_limits_or_by_episode():
     shuffled = TransitionDataset(
         **{name: getattr(data, name)[mixed] for name in names}, episode_ids=np.array([5, 9, 9, 5, 9]), timeouts=None
     )
-    found = find_trajectories(shuffled)
+    found = find_recorded_trajectories(shuffled)
     np.testing.assert_array_equal(found.rows, [[0, 3, 0], [1, 2, 4]])
     np.testing.assert_array_equal(found.taken, [[True, True, False], [True, True, True]])
     np.testing.assert_array_equal(found.known, found.taken)
@@ -142,7 +142,7 @@ def test_trajectories_by_time_limits_or_by_episode():
 
 def test_after_a_true_end_the_reward_is_known():
     terminals = np.array([False, False, False, False, True])
-    found = find_trajectories(two_episodes(terminals=terminals))
+    found = find_recorded_trajectories(two_episodes(terminals=terminals))
     np.testing.assert_array_equal(found.known, np.ones((2, 3), dtype=bool))
 
 
@@ -155,4 +155,4 @@ def test_after_a_true_end_the_reward_is_known():
 )
 def test_broken_trajectories_are_refused(changes):
     with pytest.raises(InputError, match="row 2 does not go on where row 1"):
-        find_trajectories(two_episodes(**changes))
+        find_recorded_trajectories(two_episodes(**changes))

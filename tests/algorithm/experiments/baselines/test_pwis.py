@@ -324,7 +324,7 @@ def without_episodes(data: TransitionDataset) -> TransitionDataset:
         (lambda data: {"policy": DeterministicMlpPolicy}, "policy", "has no density"),
         (lambda data: {"policy": "CnnPolicy"}, "policy", "is unknown"),
         (lambda data: {"gamma": 1.5}, "gamma", "out of range"),
-        (lambda data: {"learning_rate": 0.0}, "learning_rate", "not a positive number"),
+        (lambda data: {"learning_rate": 0.0}, "learning_rate", r"out of range.*\(0, inf\)"),
         (lambda data: {"policy": Laplace(), "policy_kwargs": {"std": 1.0}}, "policy_kwargs", "exists already"),
     ],
 )

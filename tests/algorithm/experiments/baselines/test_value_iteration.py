@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch as th
-from gymnasium import spaces
 
 from helpers.bellman_problems import engine_problem, random_problem
 from sb3_nopg.experiments.baselines import value_iteration
-from sb3_nopg.experiments.baselines.value_iteration import candidate_actions, iterate_values
+from sb3_nopg.experiments.baselines.value_iteration import iterate_candidate_values
 
 
 def optimal_values(weights: np.ndarray, rewards: np.ndarray, continues: np.ndarray, gamma: float) -> np.ndarray:
@@ -23,7 +22,7 @@ def optimal_values(weights: np.ndarray, rewards: np.ndarray, continues: np.ndarr
 def test_values_are_those_of_plain_iteration(local_linear, n_neighbors):
     problem = engine_problem(random_problem(gamma=0.9), local_linear=local_linear, n_neighbors=n_neighbors)
     candidates = th.linspace(-1.5, 1.5, 5, dtype=th.float64)[:, None]
-    choice = iterate_values(problem, candidates)
+    choice = iterate_candidate_values(problem, candidates)
     n = len(problem.rewards)
     sparse = problem.support.weights(problem.queries, candidates.expand(len(problem.queries), -1, -1)).numpy()
     weights = np.zeros((len(problem.queries), 5, n))
@@ -40,9 +39,9 @@ def test_values_are_those_of_plain_iteration(local_linear, n_neighbors):
 def test_blocks_change_nothing(monkeypatch):
     problem = engine_problem(random_problem())
     candidates = th.linspace(-1.0, 1.0, 3, dtype=th.float64)[:, None]
-    whole = iterate_values(problem, candidates)
+    whole = iterate_candidate_values(problem, candidates)
     monkeypatch.setattr(value_iteration, "_MOST_WEIGHTS", 500)
-    blocks = iterate_values(problem, candidates)
+    blocks = iterate_candidate_values(problem, candidates)
     np.testing.assert_allclose(blocks.q_values, whole.q_values)
     np.testing.assert_allclose(blocks.action_values, whole.action_values)
 
@@ -51,7 +50,7 @@ def test_no_policy_is_predicted_to_do_better():
     """The optimum over the candidates bounds every policy that chooses among them."""
     problem = engine_problem(random_problem())
     candidates = th.tensor([[-1.0], [1.0]], dtype=th.float64)
-    best = iterate_values(problem, candidates).estimated_return
+    best = iterate_candidate_values(problem, candidates).estimated_return
     from sb3_nopg.bellman.on_samples import solve_values
 
     rng = np.random.default_rng(0)
@@ -65,31 +64,18 @@ def test_missing_support_has_the_worst_value():
     oracle = random_problem()
     candidates = th.tensor([[-1.0], [0.0], [1.0]], dtype=th.float64)
     trusting, doubting, hopeless = (
-        iterate_values(engine_problem(oracle, pessimism=kappa), candidates) for kappa in (0.0, 0.1, 1e12)
+        iterate_candidate_values(engine_problem(oracle, pessimism=kappa), candidates) for kappa in (0.0, 0.1, 1e12)
     )
     assert hopeless.estimated_return < doubting.estimated_return < trusting.estimated_return
     worst = engine_problem(oracle, pessimism=0.1).worst_value
     assert hopeless.estimated_return == pytest.approx(worst, rel=1e-6)
 
 
-def test_candidates_hold_the_ends_of_the_range():
-    one = candidate_actions(spaces.Box(np.array([-2.0], np.float32), np.array([6.0], np.float32)))
-    assert one.shape == (9, 1)
-    assert (one.min(), one.max()) == (-2.0, 6.0)
-    two = candidate_actions(spaces.Box(-1.0, 1.0, (2,)))
-    assert two.shape == (81, 2)
-    many = candidate_actions(spaces.Box(-1.0, 1.0, (5,)))
-    assert many.shape == (192, 5)
-    assert np.abs(many).max() <= 1.0
-    assert (np.abs(many) == 1.0).all(axis=1).sum() == 64
-    np.testing.assert_array_equal(many, candidate_actions(spaces.Box(-1.0, 1.0, (5,))))
-
-
 def test_several_next_state_samples_are_averaged():
     oracle = random_problem(n_next_state_samples=3, gamma=0.9)
     problem = engine_problem(oracle)
     candidates = th.tensor([[-1.0], [0.0], [1.0]], dtype=th.float64)
-    choice = iterate_values(problem, candidates)
+    choice = iterate_candidate_values(problem, candidates)
     n = len(problem.rewards)
     values = choice.action_values.max(dim=1).values[: 3 * n].view(n, 3).mean(dim=1)
     np.testing.assert_allclose(choice.q_values, problem.rewards + 0.9 * problem.continues * values, rtol=1e-4)

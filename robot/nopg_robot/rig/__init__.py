@@ -1,0 +1,1 @@
+"""What every room needs: rig files, the protocol of a serial board, time, and what can go wrong."""

@@ -1,0 +1,171 @@
+"""Rig files: everything that differs from one rig to the next, checked before anything moves."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError, model_validator
+
+from nopg_robot.rig.sections import (
+    Centring,
+    Connection,
+    Homing,
+    Limits,
+    Motor,
+    Rates,
+    Section,
+    SelfTest,
+    Sensors,
+    Start,
+    Timing,
+)
+
+
+class RigFileError(ValueError):
+    """A rig file that must not be used; the message names the file, the field and what is wrong with it."""
+
+
+class RigFile(Section):
+    """One rig."""
+
+    name: str
+    connection: Connection
+    sensors: Sensors
+    limits: Limits
+    motor: Motor = Motor()
+    rates: Rates = Rates()
+    timing: Timing = Timing()
+    self_test: SelfTest = SelfTest()
+    homing: Homing = Homing()
+    centring: Centring = Centring()
+    start: Start = Start()
+
+    @property
+    def sample_s(self) -> float:
+        return 1.0 / self.rates.sample_hz
+
+    @property
+    def samples_per_action(self) -> int:
+        return round(self.rates.sample_hz / self.rates.control_hz)
+
+    @property
+    def watchdog_s(self) -> float:
+        return self.timing.watchdog_s or 1.0 / self.rates.control_hz
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "RigFile":
+        ratio = self.rates.sample_hz / self.rates.control_hz
+        if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-9:
+            raise ValueError(
+                f"rates.control_hz: {self.rates.control_hz:g} does not divide sample_hz, {self.rates.sample_hz:g}"
+            )
+        for section in ("self_test", "homing", "centring"):
+            volt = getattr(self, section).voltage_volt
+            if volt > self.limits.voltage_volt:
+                raise ValueError(
+                    f"{section}.voltage_volt: {volt:g} V is above limits.voltage_volt, {self.limits.voltage_volt:g} V"
+                )
+        if self.limits.stale_s < 2.0 * self.sample_s:
+            raise ValueError(f"limits.stale_s: {self.limits.stale_s:g} s is less than two sample periods")
+        if self.sensors.velocity.source == "rig" and getattr(self.connection, "doubles", 2) != 4:
+            raise ValueError("sensors.velocity.source: only a quarc connection with doubles: 4 sends velocities")
+        return self
+
+    @model_validator(mode="after")
+    def _check_protection(self) -> "RigFile":
+        """What would switch a protection off without saying so."""
+        if self.homing.span_tolerance_m >= self.limits.rail_margin_m:
+            raise ValueError(
+                f"homing.span_tolerance_m: {self.homing.span_tolerance_m:g} m is not below limits.rail_margin_m, "
+                f"{self.limits.rail_margin_m:g} m: the stops could be nearer than the margin"
+            )
+        if self.timing.max_misses >= self.rates.sample_hz:
+            raise ValueError(
+                f"timing.max_misses: {self.timing.max_misses} is not below rates.sample_hz, {self.rates.sample_hz:g}: "
+                "every cycle could be late"
+            )
+        # A loop that waits for a reading does not write, and the guard would take it for one that hangs.
+        read_timeout_s = getattr(self.connection, "read_timeout_s", 0.0)
+        if read_timeout_s >= self.watchdog_s:
+            raise ValueError(
+                f"connection.read_timeout_s: {read_timeout_s:g} s is not below timing.watchdog_s, {self.watchdog_s:g} s "
+                "(one control period where it is null): the guard would cut the motor while the loop waits"
+            )
+        return self
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "RigFile":
+        """
+        :param path: of a YAML file, or the name of a rig file that comes with the package, such as ``simulated``
+        """
+        found = _find(path)
+        try:
+            content = yaml.load(found.read_text(encoding="utf-8"), _OnceOnlyLoader)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+            raise RigFileError(f"{path}: not a readable YAML file: {error}") from error
+        if not isinstance(content, dict):
+            raise RigFileError(f"{path}: not a rig file, it has no sections")
+        return cls.from_dict(content, str(path))
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], source: str = "rig file") -> "RigFile":
+        """
+        :param content: sections as in a YAML file
+        :param source: named in errors
+        """
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            problems = "; ".join(_explain(entry) for entry in error.errors())
+            raise RigFileError(f"{source}: {problems}") from error
+
+    def to_yaml(self) -> str:
+        """The whole file with all defaults written out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+class _OnceOnlyLoader(yaml.SafeLoader):
+    """YAML in which a field that is given twice is an error: with 5 V above and 50 V below, nobody knows what is meant."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(problem=f"{name} is given twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def shipped_rigs() -> dict[str, Path]:
+    """Rig files that come with the package, by name."""
+    package = Path(__file__).parent.parent
+    # Inside the package when installed, beside it in a checkout.
+    folder = package / "rigs" if (package / "rigs").is_dir() else package.parent / "rigs"
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def _find(path: str | os.PathLike[str]) -> Path:
+    if Path(path).is_file():
+        return Path(path)
+    shipped = shipped_rigs()
+    if str(path) in shipped:
+        return shipped[str(path)]
+    raise RigFileError(f"{path}: there is no such file; rig files that come with the package: {', '.join(shipped)}")
+
+
+def _explain(entry: Any) -> str:
+    # The union's tag stands in the location and in no file.
+    parts = [str(part) for part in entry["loc"]]
+    if len(parts) > 1 and parts[0] == "connection":
+        parts.pop(1)
+    field = ".".join(parts)
+    if entry["type"] == "union_tag_not_found":
+        return "connection.plant is missing: simulated, quarc, hil or serial"
+    if entry["type"] == "missing":
+        return f"{field} is missing"
+    if entry["type"] == "extra_forbidden":
+        return f"{field} is not a field of rig files; is it misspelt?"
+    if entry["type"] == "value_error":
+        # Our own, of a whole section: it begins with the name of a field.
+        return ".".join([*parts, str(entry["msg"]).removeprefix("Value error, ")])
+    return f"{field}: {entry['msg']}, got {entry['input']!r}"

@@ -1,0 +1,88 @@
+"""Checks of NOPG's own settings, made before any work starts."""
+
+from typing import Any
+
+import numpy as np
+
+from sb3_nopg.bellman.settings import NAMES
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_count, check_number, is_number
+from sb3_nopg.data.dataset import TransitionDataset
+
+#: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
+MODEL_SETTINGS = ("angles", "bandwidth", "limits", "n_earlier_steps", "n_nodes", "reward")
+
+
+def check_no_old_names(given: dict[str, Any]) -> None:
+    """
+    :param given: arguments that the constructor does not have
+    :raises InputError: telling where a setting of earlier versions has gone
+    """
+    for name in given:
+        if name == "variant":
+            raise InputError(name, "the class says it", 'Use NOPGD instead of variant="D", NOPGS instead of variant="S"')
+        if name in NAMES:
+            fix = f"Write estimator_kwargs={{{name!r}: …}}"
+            raise InputError(name, "it is a setting of the estimator", fix)
+        raise TypeError(f"NOPG has no argument {name!r}")
+
+
+def check_settings(settings: Any) -> None:
+    """
+    :param settings: object with NOPG's arguments as attributes
+    :raises InputError: naming the first argument that cannot be right
+    """
+    check_number("gamma", settings.gamma, 0.0, 1.0, low_included=True)
+    if not callable(settings.learning_rate):
+        # Beyond this, torch cannot even write a step in float32.
+        check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
+    check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0, high_included=True, optional=True)
+    check_count("patience", settings.patience, optional=True)
+    if settings.held_out is not None and not isinstance(settings.held_out, TransitionDataset):
+        check_number("held_out", settings.held_out, 0.0, 1.0)
+    if settings.keep not in ("last", "best_heldout"):
+        raise InputError("keep", f"{settings.keep!r} is unknown", 'Give "last" or "best_heldout"')
+    if settings.transitions not in ("model", "samples"):
+        raise InputError("transitions", f"{settings.transitions!r} is unknown", 'Give "model" or "samples"')
+    _check_horizon(settings.horizon)
+    _check_model_kwargs(settings.model_kwargs)
+    if settings.distributed and settings.transitions == "model":
+        raise InputError(
+            "distributed",
+            "the model's nodes are one process's work, however many samples there are",
+            'Use transitions="samples"',
+        )
+
+
+def _check_horizon(horizon: Any) -> None:
+    if isinstance(horizon, str):
+        if horizon != "auto":
+            raise InputError("horizon", f"{horizon!r} is unknown", 'Give a number of steps, 0, infinity or "auto"')
+    elif not is_number(horizon) or not horizon >= 0:
+        raise InputError("horizon", f"{horizon!r} is no number of steps", 'Give one, 0, infinity or "auto"')
+    elif horizon != np.inf and horizon != int(horizon):
+        raise InputError("horizon", f"{horizon} is no whole number", 'Give steps, 0, infinity or "auto"')
+
+
+def _check_model_kwargs(given: Any) -> None:
+    if not isinstance(given, dict | None):
+        raise InputError("model_kwargs", f"{given!r} is no dict", f"Give some of {', '.join(MODEL_SETTINGS)}")
+    unknown = sorted(set(given or {}) - set(MODEL_SETTINGS))
+    if unknown:
+        raise InputError("model_kwargs", f"{unknown[0]!r} is unknown", f"Use {', '.join(MODEL_SETTINGS)}")
+
+
+def restored_model_settings(saved: dict[str, Any] | None) -> dict[str, Any] | None:
+    """
+    :param saved: settings of the model, perhaps from a file: JSON has only text for keys
+    :return: the same with numbers for columns, and pairs as pairs
+    """
+    restored = saved if saved is None else dict(saved)
+    if restored is not None and isinstance(restored.get("angles"), list):
+        restored["angles"] = [tuple(pair) if isinstance(pair, list) else pair for pair in restored["angles"]]
+    if restored is not None and isinstance(restored.get("limits"), dict):
+        restored["limits"] = {
+            int(column) if str(column).isdecimal() else column: tuple(ends) if isinstance(ends, list) else ends
+            for column, ends in restored["limits"].items()
+        }
+    return restored
