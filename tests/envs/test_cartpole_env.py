@@ -538,6 +538,7 @@ def test_reset_comes_first():
 # --- A controller -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_lqr_balances_the_rig_for_ten_thousand_steps(seed: int):
     env = gym.make(BALANCE, start="operator")

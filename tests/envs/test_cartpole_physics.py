@@ -141,6 +141,7 @@ def test_integration_agrees_with_an_independent_solver():
     np.testing.assert_allclose(reached, reference, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_integration_is_of_fourth_order():
     """Carrying sine and cosine through a step, rather than taking them afresh in each stage, must not cost an order."""
     start = np.array([0.0, 2.5, 0.3, -8.0])

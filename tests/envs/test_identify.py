@@ -11,6 +11,8 @@ from nopg_envs.identification.prediction_errors import FITTED
 from nopg_envs.identification.recordings import read_recording
 from nopg_envs.identify import _print_table, _print_warnings, main
 
+pytestmark = pytest.mark.slow
+
 # Another rig than the one the search starts from.
 RIG = CartPoleParameters(
     input_gain=1.6,

@@ -105,6 +105,7 @@ def test_value_is_what_the_environment_pays_out(d: int, m: int):
     assert env.true_return(gain) == pytest.approx(env.value(gain, env.x0), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "m"), DIMENSIONS)
 def test_noisy_return_and_value_match_monte_carlo(d: int, m: int):
     env, gain, sigma = noisy_problem(2, d, m)
@@ -169,6 +170,7 @@ def test_optimal_gain_of_the_usual_regulator_is_as_documented():
     np.testing.assert_allclose(LQREnv(**USUAL).optimal_gain(), np.diag([-6.394, -3.355]), atol=5e-4)
 
 
+@pytest.mark.slow
 def test_gradient_ascent_arrives_at_the_optimal_gain():
     env = LQREnv(**USUAL, start_covariance=np.eye(2))
     gain = np.diag([-3.0, -1.0])

@@ -8,6 +8,8 @@ import pytest
 
 from helpers.repository import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 IDS = ("nopg/LQR-v0", "nopg/Pendulum-v0", "nopg/QuanserCartPoleBalance-v0", "nopg/QuanserCartPoleSwingUp-v1")
 
 

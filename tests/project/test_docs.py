@@ -230,6 +230,7 @@ def test_all_that_is_generated_is_used_and_all_that_is_used_is_generated():
     assert marks == set(generated.PARTS)
 
 
+@pytest.mark.slow
 def test_the_pages_build_without_a_warning(tmp_path: Path):
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-d", str(tmp_path / "doctrees"), "docs"]
     done = subprocess.run([*command, str(tmp_path / "html")], cwd=REPOSITORY, capture_output=True, text=True)

@@ -15,6 +15,8 @@ from nopg_robot.run.deployment import check_policy
 from nopg_robot.run.stop import StopRequest
 from sb3_nopg import TransitionDataset
 
+pytestmark = pytest.mark.slow
+
 
 def gather(tmp_path, behaviour=None, rig=None, stop=None, metadata=None, **options):
     rig = rig or fast_rig()

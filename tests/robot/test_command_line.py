@@ -57,6 +57,7 @@ def programs(result):
     return dict(re.findall(r"^(Flight log|Picture): (.*)$", result.stdout, re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_a_run_that_finishes(policy):
     result = fast_deploy(policy)
     assert result.exit_code == 0, result.output
@@ -77,6 +78,7 @@ def test_a_run_that_finishes(policy):
         assert picture.read(4) == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_a_policy_that_lets_the_pole_fall(tmp_path):
     falls = write_policy(tmp_path / "falls.onnx", np.zeros(5), 5.0)
     result = fast_deploy(falls, "--no-plot", "--log", "fall.npz")
@@ -171,6 +173,7 @@ def test_a_rig_without_watchdog_is_said_aloud(policy, tmp_path):
             assert result.exit_code == 4
 
 
+@pytest.mark.slow
 def test_a_phase_that_fails(policy, tmp_path):
     rig = write_rig(tmp_path / "rig.yaml", motor={"sign": -1})
     result = fast_deploy(policy, "--rig", rig, "--log", "log.npz")
@@ -190,6 +193,7 @@ def test_a_dry_run(policy):
     assert np.abs(log.asked_volt).max() > 0.0
 
 
+@pytest.mark.slow
 def test_the_rig_file_has_the_last_word_on_how_long(policy, tmp_path):
     rig = write_rig(tmp_path / "rig.yaml", limits={"max_seconds": 0.5})
     result = fast_deploy(policy, "--rig", rig, "--no-plot")
@@ -210,6 +214,7 @@ def test_ctrl_c_while_connecting(policy, monkeypatch):
         assert read_flight(name).interventions[-1].reason == "operator"
 
 
+@pytest.mark.slow
 def test_what_the_operator_should_know_is_printed(tmp_path):
     strong = write_policy(tmp_path / "strong.onnx", action_high=(12.0,))
     result = fast_deploy(strong, "--no-plot")
@@ -239,6 +244,7 @@ def test_a_disk_that_fills_up_is_a_stop_like_any_other(policy, monkeypatch):
     assert not read_flight("log.npz").complete
 
 
+@pytest.mark.slow
 def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch):
     """The last thing that may go wrong, and the one to switch the amplifier off for."""
     from nopg_robot.plants.simulated import SimulatedPlant
@@ -263,6 +269,7 @@ def test_help_can_be_read(command):
         assert word.lower() in " ".join(result.stdout.split()).lower(), word
 
 
+@pytest.mark.slow
 def test_data_are_collected():
     result = invoke(collect, "--fast", "--episodes", 2, "--seconds", 1, "--seed", 3)
     assert result.exit_code == 0, result.output
@@ -272,12 +279,14 @@ def test_data_are_collected():
     assert read_flight(path).complete
 
 
+@pytest.mark.slow
 def test_data_are_collected_with_a_policy(policy):
     result = invoke(collect, "--fast", "--episodes", 1, "--seconds", 1, "--behaviour", policy, "--log", "log.npz")
     assert result.exit_code == 0, result.output
     assert len(read_flight("log.npz").transitions()["actions"]) == pytest.approx(50, abs=1)
 
 
+@pytest.mark.slow
 def test_a_behaviour_that_fails_in_mid_collection(tmp_path):
     wild = write_policy(tmp_path / "wild.onnx", np.zeros(5), np.nan)
     result = invoke(collect, "--fast", "--episodes", 3, "--behaviour", wild, "--log", "log.npz")
@@ -321,6 +330,7 @@ def start(module, *arguments):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_as_programs(policy):
     for module, arguments in (
         ("deploy", (policy, "--fast", "--seconds", 1, "--no-plot", "--log", "deploy.npz")),
@@ -334,6 +344,7 @@ def test_as_programs(policy):
         assert read_flight(f"{module}.npz").complete
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 @pytest.mark.parametrize(("phase", "number"), [("hang", signal.SIGTERM), ("run", signal.SIGINT)])
 def test_a_signal_stops_in_order(policy, phase, number):

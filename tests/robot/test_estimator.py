@@ -75,6 +75,7 @@ def test_signs_turn_positions_and_velocities_around():
 
 
 # Up to half the counter's range in one sample: the whole rail is 36,000 counts, a pole at 100 rad/s makes 131 in a sample.
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     start=st.tuples(st.integers(-(2**15), 2**15 - 1), st.integers(-(2**15), 2**15 - 1)),

@@ -303,6 +303,7 @@ def test_motor_gets_the_same_impulse_on_an_even_grid(tmp_path):
     np.testing.assert_allclose(impulse[1:-1], on_grid[1:-1], atol=5.0 * span_s / 1000)
 
 
+@pytest.mark.slow
 def test_identification_recovers_another_cart_from_flights(tmp_path, monkeypatch):
     # Short windows take less time.
     monkeypatch.setattr(fit, "WINDOW_S", 0.2)

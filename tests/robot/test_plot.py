@@ -95,6 +95,7 @@ def test_picture_shows_limits_phases_and_interventions(path, monkeypatch, tmp_pa
     assert len(timing.lines) == 2
 
 
+@pytest.mark.slow
 def test_command_draws_beside_the_log_and_where_asked(path, tmp_path, capsys):
     assert main([str(path)]) == 0
     assert path.with_name("run.png").read_bytes().startswith(b"\x89PNG")
@@ -105,6 +106,7 @@ def test_command_draws_beside_the_log_and_where_asked(path, tmp_path, capsys):
     assert f"Written: {asked}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_log_that_was_not_closed(tmp_path, capsys):
     recorder = fly(tmp_path / "run.npz", rig=False)
     journal = journal_path(recorder.path)
@@ -118,6 +120,7 @@ def test_log_that_was_not_closed(tmp_path, capsys):
     recorder.close({})
 
 
+@pytest.mark.slow
 def test_log_without_samples(tmp_path, capsys):
     FlightRecorder(tmp_path / "run.npz", {"rig": "- no: sections"}).close({})
     assert main([str(tmp_path / "run.npz")]) == 0

@@ -274,6 +274,7 @@ class TestFuzz:
         assert allowed_to_pass(N_FUZZED) <= 1
         assert allowed_to_pass(N_FUZZED, bits=16) > 15
 
+    @pytest.mark.slow
     def test_a_million_inputs(self) -> None:
         """Nothing is raised, and nothing is taken that was not sent."""
         generator = random.Random(1)

@@ -18,6 +18,8 @@ from nopg_robot.rig.errors import PhaseError, RobotError
 from nopg_robot.run.loop import SafetyStop
 from nopg_robot.run.rig_env import RigEnv
 
+pytestmark = pytest.mark.slow
+
 
 class Balancer:
     """What evaluate_policy asks of a model."""

@@ -345,6 +345,7 @@ def test_files_that_are_no_rig_files_are_refused_by_name(kind: str, tmp_path: Pa
         RigFile.load(path)
 
 
+@pytest.mark.slow
 def test_deep_nesting_is_refused(tmp_path: Path):
     path = tmp_path / "lab.yaml"
     path.write_bytes(b"[" * 2_000)

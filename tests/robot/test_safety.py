@@ -83,6 +83,7 @@ SITUATIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     steps=st.lists(SITUATIONS, min_size=1, max_size=12),
@@ -507,6 +508,7 @@ def test_a_cart_at_full_speed_comes_to_rest_before_the_run_is_cut():
     assert 0.3 < furthest < END_M
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("volt", [1.4, -0.6])
 def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_against_a_stop(volt: float, tmp_path: Path):
     opened: list[Rig] = []
@@ -525,6 +527,7 @@ def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_a
     assert abs(opened[0].plant.cart.state[0]) < END_M
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_pole_that_is_balanced_with_little_voltage_is_not_frozen(seed: int, tmp_path: Path):
     rig = fast_rig(connection={"seed": seed})

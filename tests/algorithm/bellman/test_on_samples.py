@@ -246,6 +246,7 @@ def test_chain_of_separated_states_has_its_tabular_value():
     np.testing.assert_allclose(solution.visitation, gamma ** np.arange(n), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gain", [-0.6, -0.3])
 def test_value_of_a_linear_system_is_found(gain):
     """x' = x + u, r = −x² − 0.1u² under u = k x has V(x) = −p x² with p = (1 + 0.1k²) / (1 − γ(1 + k)²)."""

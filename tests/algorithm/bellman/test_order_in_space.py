@@ -36,6 +36,7 @@ def model(ordered: bool, monkeypatch: pytest.MonkeyPatch, **settings: object) ->
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("weights", "pessimism", "n_neighbors", "n_next_state_samples"),
     [
@@ -84,6 +85,7 @@ def test_kernel_value_iteration_answers_in_the_order_of_the_data(monkeypatch):
     np.testing.assert_allclose(*values, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_learning_does_not_depend_on_the_order(monkeypatch):
     ours, plain = (model(ordered, monkeypatch, n_neighbors=40).learn(10) for ordered in (True, False))
     assert ours.estimated_return() == pytest.approx(plain.estimated_return(), rel=1e-5)

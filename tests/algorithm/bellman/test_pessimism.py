@@ -90,6 +90,7 @@ def test_gradient_with_the_papers_sparsifications_is_that_of_their_own_return(ke
 # --- What it promises ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -134,6 +135,7 @@ def test_far_from_all_data_the_value_is_the_worst(local_linear, distance):
     assert not bool(derivative[:2].any())
 
 
+@pytest.mark.slow
 def test_the_farther_from_all_data_the_worse_and_without_a_jump():
     returns = []
     for x in np.linspace(0.0, 30.0, 121):

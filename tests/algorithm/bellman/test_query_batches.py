@@ -104,6 +104,7 @@ def test_processes_share_a_batch_as_they_share_the_queries():
     assert shares == whole
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_batches_and_a_resumed_run_goes_on_with_them(tmp_path):
     whole = build(query_batch_size=8).learn(12)
     first = build(query_batch_size=8).learn(5)
@@ -116,6 +117,7 @@ def test_the_same_seed_draws_the_same_batches_and_a_resumed_run_goes_on_with_the
         assert not th.equal(mine, different)
 
 
+@pytest.mark.slow
 def test_learning_from_batches_improves_the_policy():
     model = build(query_batch_size=10)
     before = model.estimated_return()

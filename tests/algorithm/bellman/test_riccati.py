@@ -94,6 +94,7 @@ def test_the_closed_form_is_right():
     np.testing.assert_allclose(expected_gradient(best_gain()), 0.0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_closed_form(model):
     expected = -np.einsum("ni,ij,nj->n", STARTS, cost_to_go(GAIN), STARTS)
     # The policy's gain is in float32.

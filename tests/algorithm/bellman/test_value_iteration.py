@@ -38,6 +38,7 @@ def test_a_problem_whose_answer_is_known():
     assert float(choice.stakes[far].mean()) > float(choice.stakes[at_home].mean()) > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cart", "pendulum", "two actions"])
 def test_it_is_plain_value_iteration(name):
     data = {

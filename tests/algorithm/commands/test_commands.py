@@ -118,6 +118,7 @@ def test_version():
     assert fine("--version").startswith("nopg 0.")
 
 
+@pytest.mark.slow
 def test_train_is_the_python_api(trained):
     env = gym.make(ENV)
     data = TransitionDataset(**nopg_envs.grid(env, (6, 6, 2)))
@@ -129,6 +130,7 @@ def test_train_is_the_python_api(trained):
     assert "72 transitions" in trained.output
 
 
+@pytest.mark.slow
 def test_train_logs_every_update_of_a_short_run(trained):
     curve = read_curve(trained.path.with_suffix(".progress.csv"))
     # Where the judge finds none good, further training follows. Returns are of several candidates on several models: they need
@@ -158,6 +160,7 @@ def test_train_hands_its_options_over(data_file, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_train_hands_the_models_settings_over(data_file, tmp_path):
     said = fine(
         *("train", data_file, "-o", tmp_path / "m.zip", "--updates", 2, "--horizon", "7", "--limit", "0=-2:2"),
@@ -170,6 +173,7 @@ def test_train_hands_the_models_settings_over(data_file, tmp_path):
         assert text in said, said
 
 
+@pytest.mark.slow
 def test_train_shows_the_candidates_and_the_margin(data_file, tmp_path):
     said = " ".join(fine("train", data_file, "-o", tmp_path / "m.zip", "--updates", 8).split())
     for recipe in ("value_iteration", "own", "riccati"):
@@ -258,6 +262,7 @@ def test_a_number_is_a_number():
     assert nopg("nix").exit_code == 2
 
 
+@pytest.mark.slow
 def test_training_that_fails_leaves_no_model(monkeypatch, tmp_path):
     def diverge(*arguments, **options):
         raise SolverError("The policy's actions are not finite any more.")
@@ -267,6 +272,7 @@ def test_training_that_fails_leaves_no_model(monkeypatch, tmp_path):
     assert not (tmp_path / "m.zip").exists()
 
 
+@pytest.mark.slow
 def test_evaluate_counts_every_seed(trained):
     result = json.loads(fine("evaluate", trained.path, "--env", "Pendulum-v1", "--episodes", 3, "--seed", 5, "--json"))
     model, env, returns = NOPG.load(trained.path), gym.make("Pendulum-v1"), []
@@ -291,6 +297,7 @@ def test_evaluate_counts_every_seed(trained):
     assert result["episodes"][-1]["discounted_return"] == pytest.approx(float(discounts @ rewards))
 
 
+@pytest.mark.slow
 def test_evaluate_knows_the_environment_of_the_training(trained):
     text = fine("evaluate", trained.path.with_suffix(""), "--episodes", 2)
     assert re.search(r"│ 1 +│ -\d", text)
@@ -298,6 +305,7 @@ def test_evaluate_knows_the_environment_of_the_training(trained):
     assert "confidence" not in fine("evaluate", trained.path, "--episodes", 1)
 
 
+@pytest.mark.slow
 def test_evaluate_with_the_policys_noise_is_repeatable(data_file, tmp_path):
     fine("train", GRID, "--env", ENV, "--algo", "nopg_s", *SHORT, "-o", tmp_path / "s.zip")
     first, again, mean = (
@@ -308,6 +316,7 @@ def test_evaluate_with_the_policys_noise_is_repeatable(data_file, tmp_path):
     assert first != mean
 
 
+@pytest.mark.slow
 def test_a_mean_below_the_minimum_is_no_success(trained):
     assert "below" in refused("evaluate", trained.path, "--episodes", 1, "--minimum", 0, code=1)
     fine("evaluate", trained.path, "--episodes", 1, "--minimum", -1e6)
@@ -331,6 +340,7 @@ def test_an_episode_without_an_end_is_given_up(trained, monkeypatch):
     assert "time limit" in refused("evaluate", trained.path, "--episodes", 1)
 
 
+@pytest.mark.slow
 def test_evaluate_films_the_first_episodes(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "find_spec", lambda name: None)
     assert "pip install moviepy" in refused("evaluate", trained.path, "--video", tmp_path / "films")
@@ -457,6 +467,7 @@ def test_where_a_result_may_go(tmp_path):
             check_output("-o", path)
 
 
+@pytest.mark.slow
 def test_a_model_is_not_overwritten_unasked(tmp_path):
     path = tmp_path / "m.zip"
     arguments = ("train", GRID, "--env", ENV, *SHORT, "-o", path)

@@ -42,6 +42,7 @@ def fail(*arguments):
 ONE_OF_EACH = {case.split("-")[0]: case for case in (*BAD_FILES, *BAD_TRUSTED_FILES)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ONE_OF_EACH.values())
 def test_a_wrong_file_is_one_line_and_exit_code_two(tmp_path, case):
     path, _ = write_bad(tmp_path, case)
@@ -115,6 +116,7 @@ def test_info_reads_flight_logs(tmp_path):
     assert json.loads(succeed("info", path, "--json").stdout)["observation_dims"] == 5
 
 
+@pytest.mark.slow
 def test_plot_writes_the_picture(tmp_path):
     path = trajectories((4, 3)).save(tmp_path / "d.npz")
     assert "p.pdf" in succeed("plot", path, "-o", tmp_path / "p.pdf").stdout

@@ -33,6 +33,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return place
 
 
+@pytest.mark.slow
 def test_policies_of_several_kinds_are_ranked(folder, tmp_path):
     output = tmp_path / "judged.json"
     said = fine(
@@ -52,6 +53,7 @@ def test_policies_of_several_kinds_are_ranked(folder, tmp_path):
     assert found["n_steps"] == 40
 
 
+@pytest.mark.slow
 def test_the_command_is_the_python_function(folder, tmp_path):
     paths = [folder / "td3.zip", folder / "ours.zip"]
     fine(
@@ -72,6 +74,7 @@ def test_the_command_is_the_python_function(folder, tmp_path):
     assert [(one["name"], one["score"]) for one in written["ranking"]] == [(one.name, one.score) for one in found.ranking]
 
 
+@pytest.mark.slow
 def test_a_judge_says_that_a_policy_learned_from_its_data(folder):
     result = nopg("judge", folder / "point.npz", folder / "ours", "--gamma", 0.9, "--steps", 20)
     assert result.exit_code == 0, result.output
@@ -79,6 +82,7 @@ def test_a_judge_says_that_a_policy_learned_from_its_data(folder):
     assert "is predicted to earn" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -116,6 +120,7 @@ def test_somebody_who_watches_sees_that_it_works(monkeypatch, capsys):
     assert "following" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_model_tells_what_it_found_and_how_good_it_is(folder, tmp_path):
     picture = tmp_path / "predicted.png"
     said = fine("model", folder / "point.npz", "--names", "x,speed", "-o", picture)

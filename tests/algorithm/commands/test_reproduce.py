@@ -169,6 +169,7 @@ def test_a_gpu_that_is_not_there(tmp_path):
     assert "torch sees no GPU here" in result.output
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to catch")
 def test_a_run_that_is_told_to_end_takes_its_workers_along(tmp_path):
     script = (

@@ -253,6 +253,7 @@ def test_save_and_load_give_the_same_bits(tmp_path, make, dtype, seed):
     assert_same_bits(dataset, TransitionDataset.load(dataset.save(tmp_path / "data")))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(datasets())
 def test_every_data_set_survives_its_file(dataset):

@@ -105,6 +105,7 @@ def test_data_that_do_not_go_with_the_settings_leave_a_model_as_it_was():
     assert model.training_data is data
 
 
+@pytest.mark.slow
 def test_good_settings_are_taken():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
     settings = {"angles": [(0, 1)], "limits": {2: (-4.0, None)}, "reward": "s2[0]", "n_nodes": 50, "n_earlier_steps": 1}

@@ -171,6 +171,7 @@ def test_limits_that_make_no_sense_are_refused(limits):
     assert caught.value.field == "limits"
 
 
+@pytest.mark.slow
 def test_ends_that_the_model_cannot_know_are_told(caplog):
     rng = np.random.default_rng(0)
     data = record(cart, start=(0.6, 0.6), ends=lambda state: bool(rng.random() < 0.05))
@@ -180,6 +181,7 @@ def test_ends_that_the_model_cannot_know_are_told(caplog):
     assert "limits" in caplog.text
 
 
+@pytest.mark.slow
 def test_ends_of_a_rail_are_found_in_recorded_data(caplog):
     data = record(cart, start=(0.8, 0.8), n_episodes=20, ends=lambda state: abs(state[0]) > 1.0)
     assert data.terminals.sum() >= 5
@@ -191,6 +193,7 @@ def test_ends_of_a_rail_are_found_in_recorded_data(caplog):
     assert float(bounds.high[0]) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_pendulum_goes_on_for_ever():
     data = record(pendulum, pendulum_reward, start=(3.1, 2.0), observe=on_circle)
     bounds = DynamicsModel.fit(data, n_nodes=50).bounds

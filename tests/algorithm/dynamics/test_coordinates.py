@@ -123,6 +123,7 @@ def test_data_in_which_nothing_moves_are_refused():
     assert caught.value.field == "dataset"
 
 
+@pytest.mark.slow
 def test_a_pendulum_is_predicted_across_the_cut():
     """Around hanging, where the angle from upright jumps from π to −π."""
 

@@ -22,6 +22,7 @@ def test_one_episode():
     np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_rows_in_no_order():
     data = record(linear, linear_reward)
     order = np.random.default_rng(0).permutation(len(data))
@@ -68,6 +69,7 @@ def test_one_action_level(level):
     assert relative_error(model, held) < 1e-5
 
 
+@pytest.mark.slow
 def test_columns_that_never_change():
     data = record(linear, linear_reward)
 
@@ -81,6 +83,7 @@ def test_columns_that_never_change():
     np.testing.assert_array_equal(model.coordinates.decode(model.nodes.states)[:, [0, 2]].numpy()[:5], [[3.0, 0.0]] * 5)
 
 
+@pytest.mark.slow
 def test_a_reward_that_never_changes():
     data = replace(record(linear, linear_reward), rewards=np.full(240, -1.0))
     model = fit(data)
@@ -88,6 +91,7 @@ def test_a_reward_that_never_changes():
     np.testing.assert_allclose(model.reward(states, actions, states).numpy(), -1.0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows():
     data = record(linear, linear_reward, n_episodes=20)
     rng = np.random.default_rng(0)
@@ -102,6 +106,7 @@ def test_a_hundred_thousand_rows():
     assert relative_error(model, many.filter(np.arange(n) < 2000)) < 0.1
 
 
+@pytest.mark.slow
 def test_nodes_cover_what_was_recorded_and_the_starts():
     data = record(cart, start=(0.8, 0.8))
     starts = np.array([[0.5, -0.5], [-0.4, 0.2]])
@@ -114,6 +119,7 @@ def test_nodes_cover_what_was_recorded_and_the_starts():
     assert float(distance.max()) < 0.3
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_model():
     data = record(cart, start=(0.8, 0.8))
     one, same, other = fit(data, seed=3), fit(data, seed=3), fit(data, seed=4)
@@ -122,6 +128,7 @@ def test_the_same_seed_makes_the_same_model():
     assert not (one.nodes.states.shape == other.nodes.states.shape and th.equal(one.nodes.states, other.nodes.states))
 
 
+@pytest.mark.slow
 def test_a_model_like_another():
     whole = fit(record(cart, start=(0.8, 0.8)))
     part = fit(record(cart, start=(0.3, 0.3), n_episodes=5, seed=1), like=whole)
@@ -129,6 +136,7 @@ def test_a_model_like_another():
     assert part.coordinates.plain == whole.coordinates.plain
 
 
+@pytest.mark.slow
 def test_actions_are_those_of_the_space_or_of_the_data():
     data = record(linear, linear_reward)
     wide = replace(data, action_space=spaces.Box(-3.0, 2.0, (1,)))
@@ -138,6 +146,7 @@ def test_actions_are_those_of_the_space_or_of_the_data():
     assert (float(low), float(high)) == (float(data.actions.min()), float(data.actions.max()))
 
 
+@pytest.mark.slow
 def test_the_worst_that_can_happen():
     data = record(cart, near_the_middle, start=(0.8, 0.8), ends=lambda state: abs(state[0]) > 1.0)
     model = fit(data)

@@ -25,6 +25,7 @@ def exact(data):
     return DynamicsModel.fit(replace(data, action_space=None))
 
 
+@pytest.mark.slow
 def test_it_is_known_everywhere(exact):
     assert exact.choices.exact
     assert exact.bounds.reach == EVERYWHERE
@@ -47,6 +48,7 @@ def test_it_predicts_far_beyond_the_data(exact):
     np.testing.assert_allclose(reward, linear_reward(states, actions, after), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_actions_are_cut_off_where_their_range_is_known(data):
     known = replace(data, action_space=spaces.Box(-1.0, 1.0, (1,)))
     model = DynamicsModel.fit(known)
@@ -60,6 +62,7 @@ def test_a_half_of_it_is_as_sure(exact, data):
     assert not math.isfinite(float(half.applied_range[1]))
 
 
+@pytest.mark.slow
 def test_a_system_that_bends_is_not_believed_beyond_its_data():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
     model = DynamicsModel.fit(replace(data, action_space=None), n_nodes=200)
@@ -68,6 +71,7 @@ def test_a_system_that_bends_is_not_believed_beyond_its_data():
     assert float(model.bounds.cross(th.full((1, 2), 1e3, dtype=th.float64)).goes_on) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_pendulum_that_hardly_moves_is_not_taken_for_a_linear_system():
     def gently(states, actions):
         return pendulum(states, 0.02 * actions)
@@ -96,6 +100,7 @@ def test_noise_has_no_bumps(data):
     assert float(model.noise.abs().max()) < 0.2
 
 
+@pytest.mark.slow
 def test_an_action_that_never_changes_goes_with_an_environment_s_space(data):
     still = replace(data, actions=np.full_like(data.actions, 0.5), action_space=None)
     observed, pushed = spaces.Box(-9.0, 9.0, (2,), np.float32), spaces.Box(-1.0, 1.0, (1,), np.float32)

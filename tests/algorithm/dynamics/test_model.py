@@ -22,6 +22,8 @@ from helpers.systems import (
 from sb3_nopg import DynamicsModel, InputError, TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 
+pytestmark = pytest.mark.slow
+
 
 def fit(data: TransitionDataset, **settings) -> DynamicsModel:
     return DynamicsModel.fit(data, **{"n_nodes": 100, **settings})

@@ -11,6 +11,8 @@ from helpers.point_with_friction import pushed_point
 from sb3_nopg import NOPGD, DynamicsModel, InputError, TransitionDataset, follow, model_errors
 from sb3_nopg.dynamics.quality_plot import plot_predictions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def point() -> TransitionDataset:

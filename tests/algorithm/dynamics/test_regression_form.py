@@ -21,6 +21,8 @@ from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineRegression, Form, LocalAffineRegression, Samples
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data():

@@ -28,6 +28,7 @@ def points(n: int = 30, d: int = 2, seed: int = 0) -> list[th.Tensor]:
     return [th.rand(n, k, generator=generator, dtype=th.float64) - 0.5 for k in (d, 1, d)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", [EXPRESSION, formula], ids=["expression", "function"])
 def test_a_given_reward_is_used_exactly(reward):
     # The data say something else, which does not count.
@@ -56,6 +57,7 @@ def test_a_given_reward_is_used_exactly(reward):
         np.testing.assert_allclose(found.rewards[t], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_given_reward_on_a_circle_sees_observations():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
     model = DynamicsModel.fit(data, n_nodes=60, reward="s2[0] - 0.01 * s[2]**2")
@@ -81,6 +83,7 @@ def test_slopes_of_a_given_reward():
         th.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_quadratic_reward_is_found_to_be_one():
     data = record(linear, linear_reward)
     model = DynamicsModel.fit(data, n_nodes=60)
@@ -115,6 +118,7 @@ def test_slopes_of_a_quadratic_reward():
     th.testing.assert_close(found.of_action, expected[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_reward_that_is_not_quadratic_comes_from_the_nodes():
     def goal(states, actions, next_states):
         return np.exp(-20.0 * np.square(states - 0.5).sum(axis=1))
@@ -178,6 +182,7 @@ def test_one_column_is_as_good_as_one_number_a_row():
     np.testing.assert_array_equal(found, data.observations[:, 0])
 
 
+@pytest.mark.slow
 def test_rewards_of_the_data_do_not_matter_beside_a_formula():
     data = record(linear, linear_reward)
     other = replace(data, rewards=np.random.default_rng(0).normal(size=len(data)))

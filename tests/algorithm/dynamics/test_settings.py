@@ -10,6 +10,7 @@ from sb3_nopg import DynamicsModel, InputError
 from sb3_nopg.dynamics.model import check_model_settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "settings"),
     [

@@ -26,6 +26,7 @@ def test_every_experiment_has_a_full_run():
     assert {path.name.removesuffix(".json.gz") for path in FILES} == set(EXPERIMENTS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RESULTS)).removesuffix(".json.gz"))
 def test_a_committed_report_follows_from_its_numbers(path, tmp_path):

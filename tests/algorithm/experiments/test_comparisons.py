@@ -80,6 +80,7 @@ def module_patch():
         yield patch
 
 
+@pytest.mark.slow
 def test_every_method_has_a_return(ran):
     name, _, _, trials = ran
     methods = {entry["trial"]["method"] for entry in trials}
@@ -91,6 +92,7 @@ def test_every_method_has_a_return(ran):
             assert math.isfinite(entry["result"]["return"]), entry["trial"]
 
 
+@pytest.mark.slow
 def test_the_table_says_what_the_numbers_are(ran):
     name, folder, table, trials = ran
     across = "demonstrations" if name == "mountain-car" else "samples"
@@ -123,6 +125,7 @@ def test_the_table_says_what_the_numbers_are(ran):
             assert float(row["return"]) == entry["result"]["return"]
 
 
+@pytest.mark.slow
 def test_the_figure_shows_curves_and_says_that_it_is_quick(ran):
     name, folder, _, _ = ran
     image = pixels(folder / f"{name}-quick.png")
@@ -134,6 +137,7 @@ def test_the_figure_shows_curves_and_says_that_it_is_quick(ran):
         assert colours(image, 0.5, 0.85) >= 2
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_stand_beside_ours(ran):
     name, _, table, _ = ran
     rows = {row["method"]: row for row in read_markdown_tables(table)[0]}
@@ -198,6 +202,7 @@ class RisesThenFalls:
         return -abs(model.num_timesteps - 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["DDPG offline", "PWIS", "PWIS, self-normalised", "NOPG-D, paper", "NOPG-S, defaults"])
 def test_nopg_reports_its_last_evaluation_and_others_their_best(method):
     data, behavior = pendulum_trials.random_data(40, seed=0)
@@ -337,6 +342,7 @@ def test_a_table_with_d3rlpy_says_how_long_it_trained(tmp_path):
     assert "after 1,234 updates of 256 samples; 2 seeds." in comparison.summarize(results, tmp_path, Extent())
 
 
+@pytest.mark.slow
 def test_a_figure_says_where_it_is_not_of_the_whole(tmp_path):
     red = []
     for extent in (Extent(), Extent(quick=True), Extent(n_missing=3, n_trials=7), Extent(True, 3, 7)):

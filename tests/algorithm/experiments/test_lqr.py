@@ -173,6 +173,7 @@ def test_the_methods_are_what_they_are_called():
 # --- From end to end -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lqr_gradient_from_end_to_end(tmp_path):
     experiment = load_experiment("lqr-gradient")
     assert experiment is lqr_gradient.EXPERIMENT
@@ -197,6 +198,7 @@ def test_lqr_gradient_from_end_to_end(tmp_path):
     assert is_drawn(tmp_path / "lqr-gradient-quick-quality.png")
 
 
+@pytest.mark.slow
 def test_a_trial_depends_on_its_parameters_alone():
     (trial,) = [
         {**trial, "n_trajectories": 5, "gains": trial["gains"][:1], "n_updates": 1}
@@ -206,6 +208,7 @@ def test_a_trial_depends_on_its_parameters_alone():
     assert lqr_gradient.run(trial) == lqr_gradient.run(trial)
 
 
+@pytest.mark.slow
 def test_applicability_from_end_to_end(tmp_path):
     experiment = load_experiment("applicability")
     assert experiment is applicability.EXPERIMENT
@@ -260,6 +263,7 @@ def test_applicability_of_one_seed_has_no_spread(tmp_path):
     assert (tmp_path / "applicability.png").exists()
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
     whole = [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]
     other = [[1.5, 2.0], [2.0, 1.5], [1.0, 1.5]]

@@ -54,6 +54,7 @@ def test_starts_are_simulated_by_themselves():
     assert together == pytest.approx(alone)
 
 
+@pytest.mark.slow
 def test_portraits_from_end_to_end(tmp_path):
     experiment = load_experiment("portraits")
     assert experiment is portraits.EXPERIMENT

@@ -194,6 +194,7 @@ def test_one_seed_comes_after_the_other(tmp_path):
     assert [record.trial for record in records] == trials
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path):
     script = (
         "import sys; import pathlib; from helpers import toy_experiments as t\n"
@@ -221,6 +222,7 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path):
     assert len(ran) <= 8 + 2
 
 
+@pytest.mark.slow
 def test_lost_processes_cost_no_result_but_that_of_the_trial_to_blame(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "N_RETRIES", 1)
     with pytest.raises(TrialError, match=r"(?s)1 of 4 trials.*'number': 2.*lost 2 times"):
@@ -283,6 +285,7 @@ def cluster():
         yield local
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_whose_worker_is_killed_loses_one_trial(tmp_path, cluster):
     log = str(tmp_path / "log.txt")
     trials = [{"number": number, "log": log, "seconds": 2.0} for number in range(6)]
@@ -306,12 +309,14 @@ def test_a_dask_cluster_whose_worker_is_killed_loses_one_trial(tmp_path, cluster
     assert len(ran) == 7
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_tells_of_failures(tmp_path, cluster):
     with pytest.raises(TrialError, match="one is too few"):
         run_four(fails, tmp_path, Workplace(scheduler=cluster.scheduler_address))
     assert sorted(squares(ResultsFile(tmp_path / "squares.jsonl").read())) == [0, 4, 9]
 
 
+@pytest.mark.slow
 def test_a_trial_that_kills_dask_workers_is_given_up(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr(workers, "N_RETRIES", 1)
     with pytest.raises(TrialError, match=r"(?s)1 of 4 trials.*'number': 2.*lost 2 times"):
@@ -350,6 +355,7 @@ def test_results_of_another_device_are_used_if_one_wants_them(tmp_path):
     assert executions(tmp_path) == [0, 0, 1, 2]
 
 
+@pytest.mark.slow
 def test_only_those_who_use_a_device_have_one():
     trials = [trial for name in EXPERIMENTS for trial in load_experiment(name).trials(True, 1)]
     with_device = {str(trial.get("method")) for trial in trials if "device" in on_device(trial, "cuda")}
@@ -358,6 +364,7 @@ def test_only_those_who_use_a_device_have_one():
     assert all(on_device(trial, "cpu") == trial for trial in trials)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(th.cuda.is_available(), reason="there is a GPU")
 def test_a_worker_without_a_gpu_does_not_take_the_processor_instead():
     assert device_of({"method": "KBRL"}) == "cpu"

@@ -77,6 +77,7 @@ def test_samples_follow_the_chain():
     assert np.abs(data.actions).mean() == pytest.approx(2.0, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_engine_estimates_the_limit_and_not_the_truth():
     """Many samples, one equation solved by quadrature and one by the library: two ways to the same biased number."""
     (trial,) = [
@@ -101,6 +102,7 @@ def test_the_estimate_is_the_one_that_the_theorem_is_about(monkeypatch):
     assert built[0]["state_bandwidth"] == built[0]["next_state_bandwidth"] == [trial["bandwidth"]]
 
 
+@pytest.mark.slow
 def test_theory_from_end_to_end(tmp_path):
     experiment = load_experiment("theory")
     assert experiment is theory_bounds.EXPERIMENT

@@ -65,6 +65,7 @@ def test_likelihood_equals_its_definition(outlier):
     np.testing.assert_allclose(ours - ours[2], reference - reference[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["normal", "bimodal", "uniform"])
 @pytest.mark.parametrize("n", [12, 80])
 def test_cross_validation_finds_the_best_bandwidth(distribution, n):
@@ -91,6 +92,7 @@ def test_cross_validation_predicts_new_samples_nearly_as_well_as_possible(distri
     assert score(select(train)[0]) >= best - 0.03
 
 
+@pytest.mark.slow
 def test_large_data_sets_are_judged_by_a_part_and_corrected_for_their_size():
     samples = np.random.default_rng(0).normal(size=(100_000, 5))
     few, many = select(samples[:1000]).mean(), select(samples).mean()
@@ -130,6 +132,7 @@ def test_scale_shift_and_seed(rule, distribution):
     np.testing.assert_array_equal(select(values, rule), bandwidth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n", [200, 900])
 def test_order_and_seed_do_not_matter(rule, n):
@@ -139,6 +142,7 @@ def test_order_and_seed_do_not_matter(rule, n):
         np.testing.assert_allclose(select(rng.permutation(values), rule, seed=seed), select(values, rule), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_order_and_seed_hardly_matter_where_a_part_is_judged():
     rng = np.random.default_rng(4)
     values = np.sort(draw("bimodal", 10_000, rng))
@@ -155,6 +159,7 @@ def test_dimensions_do_not_influence_each_other_in_cross_validation():
 # --- grids, ties and other awkward data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_levels", [10, 15, 20, 40])
 def test_pendulum_grid_gets_half_the_spacing_of_its_levels(n_levels):
     states, torques = pendulum_grid(n_levels)
@@ -183,6 +188,7 @@ def test_rounding_does_not_hide_the_density_beneath():
     np.testing.assert_allclose(select(np.round(values, 2)), select(values), rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [100, 400, 900, 20_000])
 @pytest.mark.parametrize("limit", [0.5, 0.8])
 def test_clipped_actions_and_doubled_samples_keep_a_usable_bandwidth(n, limit):
@@ -320,6 +326,7 @@ def test_factor_that_overflows():
 # --- speed
 
 
+@pytest.mark.slow
 def test_time_does_not_grow_with_the_data():
     samples = np.random.default_rng(0).normal(size=(200_000, 3))
     started = time.process_time()

@@ -48,6 +48,7 @@ def test_stated_truncation_bounds_the_mass_left_out(search, k):
         assert lists.truncation_error == pytest.approx(exact, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.1, 1e-3, 1e-6])
 def test_auto_meets_its_tolerance_and_keeps_no_more_than_it_must(search, tolerance):
     queries, samples, bandwidth = random_points(2, n=600)

@@ -185,6 +185,7 @@ def test_only_policy_and_env_are_required_and_arguments_become_attributes():
     assert missing == []
 
 
+@pytest.mark.slow
 @both
 def test_without_environment_spaces_are_those_given_to_the_data(transitions: str):
     observation_space = spaces.Box(-7.0, 7.0, (2,), dtype=np.float32)
@@ -196,6 +197,7 @@ def test_without_environment_spaces_are_those_given_to_the_data(transitions: str
     assert model.num_timesteps == 2
 
 
+@pytest.mark.slow
 @both
 def test_without_environment_or_given_spaces_the_actions_seen_span_the_action_space(transitions: str):
     data = drift_data()
@@ -208,6 +210,7 @@ def test_without_environment_or_given_spaces_the_actions_seen_span_the_action_sp
     assert model.num_timesteps == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "transitions"),
     [(DriftEnv, "samples"), (lambda: Monitor(DriftEnv()), "samples"), (make_vec_env, "samples"), (make_vec_env, "model")],
@@ -222,6 +225,7 @@ def test_an_environment_gives_the_spaces(env: Callable[[], Any], transitions: st
     assert model.n_envs == model.get_env().num_envs
 
 
+@pytest.mark.slow
 @both
 def test_an_environment_is_made_from_its_id(transitions: str):
     rng = np.random.default_rng(0)
@@ -285,6 +289,7 @@ def test_the_stand_in_for_a_missing_environment_refuses_to_move():
 # --- The environment is left alone ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transitions", "algorithm", "given", "vectorized"),
     [
@@ -308,6 +313,7 @@ def test_training_never_moves_an_environment_that_need_not_move(
     assert model.num_timesteps == 3
 
 
+@pytest.mark.slow
 @variants
 def test_candidates_compete_without_moving_the_environment(algorithm: type[NOPG]):
     model = make(algorithm, env=UntouchableEnv(), transitions="model").learn(8)
@@ -317,6 +323,7 @@ def test_candidates_compete_without_moving_the_environment(algorithm: type[NOPG]
     assert sum(candidate.n_updates for candidate in model.candidates) == model._n_updates >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_envs", [None, 5])
 @both
 def test_resets_give_the_start_states_where_nothing_else_does(n_envs: int | None, transitions: str):
@@ -334,6 +341,7 @@ def test_resets_give_the_start_states_where_nothing_else_does(n_envs: int | None
     assert len(np.unique(start_states, axis=0)) == len(start_states)
 
 
+@pytest.mark.slow
 @both
 def test_start_states_from_resets_follow_the_seed(transitions: str):
     data, settings = drift_data(episodes=False), {"env": DriftEnv(), "transitions": transitions}
@@ -347,6 +355,7 @@ def test_start_states_from_resets_follow_the_seed(transitions: str):
 # --- Counting ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @environments
 def test_timesteps_are_policy_updates(transitions: str, env: Callable[[], Any] | None):
     model = make(env=env and env(), transitions=transitions)
@@ -394,6 +403,7 @@ def trained_with_seed(algorithm: type[NOPG], seed: int, env: Callable[[], Any] |
     return make(algorithm, env=env and env(), seed=seed, **settings).learn(n_updates)
 
 
+@pytest.mark.slow
 @random_settings
 def test_the_same_seed_gives_the_same_bits_and_another_gives_others(algorithm: type[NOPG], settings: dict[str, Any]):
     first, second, other = (trained_with_seed(algorithm, seed, **settings) for seed in (3, 3, 4))
@@ -402,6 +412,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_gives_others(algorithm: t
     assert not np.allclose(parameters_of(first), parameters_of(other))
 
 
+@pytest.mark.slow
 @both
 def test_other_random_numbers_drawn_meanwhile_change_nothing(transitions: str):
     first, second = (make(NOPGS, n_next_state_samples=2, transitions=transitions) for _ in range(2))
@@ -425,6 +436,7 @@ def test_set_random_seed_repeats_the_policy_s_draws():
 # --- Callbacks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both
 def test_a_function_stops_training_by_returning_false(transitions: str):
     model = make(transitions=transitions)
@@ -437,6 +449,7 @@ def test_a_function_stops_training_by_returning_false(transitions: str):
     assert model._n_updates == 3
 
 
+@pytest.mark.slow
 @environments
 def test_callbacks_find_what_they_look_for_in_locals(transitions: str, env: Callable[[], Any] | None):
     model = make(env=env and env(), transitions=transitions)
@@ -455,6 +468,7 @@ def test_callbacks_find_what_they_look_for_in_locals(transitions: str, env: Call
     assert recorder.seen == [((model.n_envs, 2), (model.n_envs,), model.n_envs, {dict})] * 2
 
 
+@pytest.mark.slow
 @both
 def test_callbacks_are_told_of_the_start_and_the_end(transitions: str):
     class Witness(BaseCallback):
@@ -474,6 +488,7 @@ def test_callbacks_are_told_of_the_start_and_the_end(transitions: str):
     assert Witness.events == ["start", "step", "step", "end"]
 
 
+@pytest.mark.slow
 @both
 def test_eval_callback_evaluates_saves_the_best_and_logs(transitions: str, tmp_path: pathlib.Path):
     model = make(env=DriftEnv(), transitions=transitions)
@@ -502,6 +517,7 @@ def test_eval_callback_uses_its_own_environment_only(env: type[gym.Env] | None):
     assert np.isfinite(callback.last_mean_reward)
 
 
+@pytest.mark.slow
 @both
 def test_a_reward_threshold_stops_training(transitions: str):
     stop = StopTrainingOnRewardThreshold(reward_threshold=-1e6)
@@ -520,6 +536,7 @@ def test_a_maximum_of_episodes_is_never_reached_without_episodes():
     assert make(env=make_vec_env()).learn(4, callback=StopTrainingOnMaxEpisodes(1)).num_timesteps == 4
 
 
+@pytest.mark.slow
 @both
 def test_checkpoints_are_written_with_and_without_the_data(transitions: str, tmp_path: pathlib.Path):
     model = make(transitions=transitions)
@@ -544,6 +561,7 @@ def test_every_n_timesteps_and_lists_of_callbacks():
     assert other.seen[-2:] == [8, 9]
 
 
+@pytest.mark.slow
 @both
 def test_log_every_n_timesteps(transitions: str, tmp_path: pathlib.Path):
     model = make(transitions=transitions)
@@ -551,6 +569,7 @@ def test_log_every_n_timesteps(transitions: str, tmp_path: pathlib.Path):
     assert [row["time/total_timesteps"] for row in rows] == ["3", "6"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tqdm.TqdmExperimentalWarning")
 @pytest.mark.parametrize(
     ("callback", "env", "transitions"),
@@ -615,6 +634,7 @@ def test_the_log_holds_all_that_tells_how_training_goes(tmp_path: pathlib.Path):
         assert (column(name) > 0.0).all()
 
 
+@pytest.mark.slow
 def test_the_log_tells_how_the_nodes_equations_were_solved(tmp_path: pathlib.Path):
     model = make(NOPGD, transitions="model", horizon=0)
     *rows, _ = learn_with_log(model, tmp_path, 9, log_interval=1)
@@ -622,6 +642,7 @@ def test_the_log_tells_how_the_nodes_equations_were_solved(tmp_path: pathlib.Pat
     assert all(float(row["solver/q_residual"]) <= 1e-4 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture):
     model = make(NOPGS, transitions="model", learning_rate=0.02)
     with caplog.at_level("INFO"):
@@ -641,6 +662,7 @@ def test_the_log_tells_how_the_candidates_do(tmp_path: pathlib.Path, caplog: pyt
     assert model.judgement.text() in caplog.text
 
 
+@pytest.mark.slow
 @both
 def test_a_deterministic_policy_logs_no_standard_deviation(transitions: str, tmp_path: pathlib.Path):
     rows = learn_with_log(make(NOPGD, transitions=transitions), tmp_path, 2, log_interval=1)
@@ -657,6 +679,7 @@ def test_the_logged_return_is_that_of_the_policy_before_its_update(tmp_path: pat
     np.testing.assert_allclose([float(row["train/estimated_return"]) for row in rows], expected[:3], rtol=1e-7)
 
 
+@pytest.mark.slow
 @both
 def test_tensorboard_runs_are_numbered_and_continued(transitions: str, tmp_path: pathlib.Path):
     model = make(tensorboard_log=str(tmp_path), transitions=transitions)
@@ -675,6 +698,7 @@ def test_tensorboard_runs_are_numbered_and_continued(transitions: str, tmp_path:
     assert all(list((tmp_path / name).glob("events.out.tfevents*")) for name in runs())
 
 
+@pytest.mark.slow
 @both
 def test_verbose_prints_and_silence_does_not(transitions: str, capsys: pytest.CaptureFixture[str]):
     make(verbose=1, transitions=transitions).learn(2, log_interval=1)
@@ -706,6 +730,7 @@ all_policies_and_two_on_a_model = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @all_policies_and_two_on_a_model
 def test_a_loaded_model_predicts_the_same_without_the_data(
     transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
@@ -728,6 +753,7 @@ def test_a_loaded_model_predicts_the_same_without_the_data(
     np.testing.assert_array_equal(draws[0], draws[1])
 
 
+@pytest.mark.slow
 @both
 def test_the_file_stays_small_however_large_the_data(transitions: str, tmp_path: pathlib.Path):
     settings = {"n_neighbors": 8, "transitions": transitions}
@@ -782,6 +808,7 @@ CONTINUED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "settings"), CONTINUED.values(), ids=CONTINUED.keys())
 def test_training_continues_after_loading_as_if_it_had_not_stopped(
     algorithm: type[NOPG], settings: dict[str, Any], tmp_path: pathlib.Path
@@ -799,6 +826,7 @@ def test_training_continues_after_loading_as_if_it_had_not_stopped(
     np.testing.assert_allclose(parameters_of(loaded), parameters_of(model), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @both
 def test_data_and_environment_can_be_given_to_load(transitions: str, tmp_path: pathlib.Path):
     model = make(env=DriftEnv(), transitions=transitions).learn(3)
@@ -813,6 +841,7 @@ def test_data_and_environment_can_be_given_to_load(transitions: str, tmp_path: p
     np.testing.assert_allclose(parameters_of(with_both), parameters_of(with_data), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("saved", "variant"), [(NOPGD, "D"), (NOPGS, "S")])
 @both
 def test_the_common_class_loads_either_variant(transitions: str, saved: type[NOPG], variant: str, tmp_path: pathlib.Path):
@@ -833,6 +862,7 @@ def test_a_model_saved_before_it_had_data_normalises_by_the_data_it_is_loaded_wi
         np.testing.assert_allclose(model.policy.observation_std.numpy(), data.observations.std(axis=0), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transitions", "n_envs"), [("samples", 1), ("samples", 4), ("model", 4)])
 def test_a_loaded_model_counts_its_environments(transitions: str, n_envs: int, tmp_path: pathlib.Path):
     make(env=make_vec_env(n_envs), transitions=transitions).learn(1).save(tmp_path / "model")
@@ -855,6 +885,7 @@ def test_a_wrong_environment_is_refused_with_sb3_s_error(tmp_path: pathlib.Path)
         model.set_env(gym.make("Pendulum-v1"))
 
 
+@pytest.mark.slow
 @both
 def test_an_environment_can_be_set_afterwards(transitions: str):
     data = drift_data(observation_space=DriftEnv().observation_space, action_space=DriftEnv().action_space)
@@ -864,6 +895,7 @@ def test_an_environment_can_be_set_afterwards(transitions: str):
     assert model.learn(2, reset_num_timesteps=False).num_timesteps == 4
 
 
+@pytest.mark.slow
 @both
 def test_loading_does_not_bring_back_data_to_learn_from(transitions: str, tmp_path: pathlib.Path):
     make(transitions=transitions).learn(2).save(tmp_path / "model")
@@ -873,6 +905,7 @@ def test_loading_does_not_bring_back_data_to_learn_from(transitions: str, tmp_pa
     assert loaded.predict(STATES)[0].shape == (6, 2), "a refusal leaves the model usable"
 
 
+@pytest.mark.slow
 @both
 def test_models_go_through_file_objects(transitions: str):
     model, file = make(transitions=transitions).learn(2), io.BytesIO()
@@ -881,6 +914,7 @@ def test_models_go_through_file_objects(transitions: str):
     np.testing.assert_array_equal(NOPG.load(file).predict(STATES)[0], model.predict(STATES)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"])
 @pytest.mark.parametrize(("transitions", "n_neighbors"), [("samples", None), ("samples", 20), ("model", None)])
 def test_models_can_be_copied_whole_like_td3_s(transitions: str, clone: Callable[[NOPG], NOPG], n_neighbors: int | None):
@@ -913,6 +947,7 @@ def test_parameters_go_from_one_model_to_another(tmp_path: pathlib.Path):
 # --- Data attached later -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @all_policies_and_two_on_a_model
 def test_new_data_does_not_change_what_a_policy_does(
     transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any]
@@ -943,6 +978,7 @@ def test_new_data_without_start_states_is_refused_where_there_is_no_environment(
     assert len(model.dataset) == 60
 
 
+@pytest.mark.slow
 @both
 def test_replay_buffers_go_to_files_and_back(transitions: str, tmp_path: pathlib.Path):
     model = make(env=DriftEnv(), transitions=transitions).learn(2)
@@ -1005,6 +1041,7 @@ def test_actions_stay_in_their_space_and_only_draws_differ(algorithm: type[NOPG]
         assert np.array_equal(actions, again) == repeats
 
 
+@pytest.mark.slow
 @variants
 @both
 def test_evaluate_policy(transitions: str, algorithm: type[NOPG]):
@@ -1016,6 +1053,7 @@ def test_evaluate_policy(transitions: str, algorithm: type[NOPG]):
     assert np.isfinite(mean)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("whole_lessons")
 @both
 def test_training_makes_the_policy_better_in_the_environment(transitions: str):
@@ -1067,6 +1105,7 @@ def test_deterministic_mlp_is_a_tanh_scaled_to_the_action_space():
     np.testing.assert_allclose(policy.predict(STATES)[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gaussian_mlp_has_a_tanh_mean_and_a_sigmoid_standard_deviation():
     policy = make(NOPGS, env=DriftEnv(), policy_kwargs={"max_std": 0.25}).policy
     observations = th.as_tensor(STATES, dtype=th.float32)
@@ -1129,6 +1168,7 @@ def test_units_of_the_observations_do_not_matter():
     np.testing.assert_allclose(other.predict(STATES * [1024.0, 1 / 64])[0], model.predict(STATES)[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transitions", "policy"), [("samples", "MlpPolicy"), ("samples", "LinearPolicy"), ("model", "MlpPolicy")]
 )
@@ -1191,6 +1231,7 @@ class CubicPolicy(NOPGPolicy):
         return self.normalize(observations) ** self.degree @ self.coefficients.T, None
 
 
+@pytest.mark.slow
 @both
 def test_a_user_s_own_policy_class(transitions: str, tmp_path: pathlib.Path):
     model = make(policy=CubicPolicy, policy_kwargs={"degree": 1}, transitions=transitions)

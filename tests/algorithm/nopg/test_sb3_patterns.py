@@ -118,6 +118,7 @@ class Observer(BaseCallback):
         self.calls.append("training end")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transitions", ["samples", "model"])
 def test_a_custom_callback_sees_updates_and_no_rollouts_and_stops_training(tmp_path: Path, transitions: str):
     callback = Observer()
@@ -137,6 +138,7 @@ def test_a_custom_callback_sees_updates_and_no_rollouts_and_stops_training(tmp_p
     assert all(-1.0 <= float(row["rail/action_at_start"]) <= 1.0 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transitions", ["samples", "model"])
 def test_callbacks_combine(tmp_path: Path, transitions: str):
     updates = Observer()
@@ -172,6 +174,7 @@ def test_the_policy_normalises_what_vec_normalize_would():
     assert normalized.std() == pytest.approx(1.0, abs=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transitions", ["samples", "model"])
 def test_save_delete_load_and_go_on(tmp_path: Path, transitions: str):
     model = make_model(Rail(), transitions=transitions).learn(5)
@@ -189,6 +192,7 @@ def test_save_delete_load_and_go_on(tmp_path: Path, transitions: str):
     assert loaded.estimated_return() > predicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transitions", ["samples", "model"])
 def test_evaluate_policy_in_one_environment_and_in_several(transitions: str):
     model = make_model(transitions=transitions).learn(30)
@@ -240,6 +244,7 @@ def logged_by(folder: Path, n_updates: int, **settings: Any) -> set[str]:
         return {name for name in next(csv.reader(file)) if name.split("/")[0] in ("train", "solver", "candidates")}
 
 
+@pytest.mark.slow
 def test_everything_that_is_logged_is_in_the_documentation(tmp_path: Path):
     by_samples = logged_by(tmp_path / "samples", 1)
     by_model = logged_by(tmp_path / "model", 8, transitions="model", model_kwargs={"n_nodes": 60})

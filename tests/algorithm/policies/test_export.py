@@ -289,6 +289,7 @@ def test_names_that_a_wrapper_makes_untrue_are_left_out(wrapper, kind, other, tm
     assert description[f"{other}_names"] == names[f"{other}_names"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
@@ -347,6 +348,7 @@ def test_diverged_model_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnxruntime", "reference"])
 def test_difference_from_the_model_is_found(runtime, tmp_path, monkeypatch):
     if runtime == "reference":

@@ -67,6 +67,7 @@ class CartEnv(gym.Env):
         raise AssertionError("an environment was stepped")
 
 
+@pytest.mark.slow
 def test_good_policies_come_before_bad_ones():
     found = judge(recorded(), {"pushes": pushes, "chatters": chatters, "holds": holds, "sleeps": sleeps}, gamma=GAMMA)
     by_name = {judged.name: judged for judged in found.ranking}
@@ -85,6 +86,7 @@ def test_good_policies_come_before_bad_ones():
     assert found.text().startswith(f"holds is predicted to beat {found.ranking[1].name}")
 
 
+@pytest.mark.slow
 def test_scores_are_what_the_system_pays():
     starts = np.array([[0.4, 0.0], [-0.3, 0.3], [0.2, -0.4]])
     reward = "1 - 0.3 * s[0]**2 - 0.3 * s[1]**2"
@@ -98,6 +100,7 @@ def test_scores_are_what_the_system_pays():
     assert "predicted to earn" in found.text()
 
 
+@pytest.mark.slow
 def test_the_same_policy_twice_is_not_told_apart():
     found = judge(recorded(), {"one": holds, "other": holds}, gamma=GAMMA)
     assert found.margin == 0.0
@@ -106,6 +109,7 @@ def test_the_same_policy_twice_is_not_told_apart():
     assert "cannot be told apart" in found.text()
 
 
+@pytest.mark.slow
 def test_two_that_differ_by_a_hair_need_flights():
     """Better from some starts and worse from others: the margin is small beside what starts differ by."""
     left, right = (lambda o, side=side: holds(o) + side * 0.3 for side in (-1.0, 1.0))
@@ -115,12 +119,14 @@ def test_two_that_differ_by_a_hair_need_flights():
     assert "cannot be told apart" in found.text()
 
 
+@pytest.mark.slow
 def test_the_same_seed_says_the_same():
     one, same, other = (judge(recorded(), {"sleeps": sleeps}, gamma=GAMMA, n_steps=20, seed=seed) for seed in (1, 1, 2))
     assert one == same
     assert one != other
 
 
+@pytest.mark.slow
 def test_limits_and_rewards_are_the_user_s():
     data, policies = recorded(), {"holds": holds, "sleeps": sleeps}
     lost = judge(data, policies, gamma=GAMMA, n_steps=30, limits={0: (-0.05, 0.05)})
@@ -135,6 +141,7 @@ def test_one_episode_makes_one_judge():
     assert "too few episodes" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_data_without_episodes():
     data = recorded()
     loose = TransitionDataset(data.observations, data.actions, data.rewards, data.next_observations, data.terminals)
@@ -164,6 +171,7 @@ def trained() -> NOPG:
     )
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_trained_on_these_very_data_is_named(trained, tmp_path):
     trained.save(tmp_path / "mine.zip")
     policies = {"model": trained, "file": tmp_path / "mine.zip", "holds": holds}
@@ -183,6 +191,7 @@ def test_a_model_that_never_learned_has_learned_from_nothing(tmp_path):
     assert data_learned_from(tmp_path / "new.zip") is None
 
 
+@pytest.mark.slow
 def test_policies_from_anywhere_do_the_same(trained, tmp_path):
     data = recorded()
     trained.save(tmp_path / "mine.zip")
@@ -192,6 +201,7 @@ def test_policies_from_anywhere_do_the_same(trained, tmp_path):
         np.testing.assert_allclose(actor_of(policy, data)(data.observations[:20]), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [PPO, TD3])
 def test_models_of_sb3(algorithm, tmp_path):
     model = algorithm("MlpPolicy", CartEnv(), seed=0, device="cpu")
@@ -251,6 +261,7 @@ def test_a_policy_for_another_system_is_refused(tmp_path):
     assert caught.value.field == "policies"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "settings"),
     [

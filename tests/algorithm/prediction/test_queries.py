@@ -390,6 +390,7 @@ def test_training_with_queries_in_between_gives_the_same_bits(variant: str, sett
         np.testing.assert_array_equal(parameter.detach().numpy(), expected.detach().numpy())
 
 
+@pytest.mark.slow
 def test_the_return_on_held_out_data():
     rng = np.random.default_rng(0)
     states = rng.normal(size=(200, 2))

@@ -10,6 +10,8 @@ from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.prediction.rollouts import Actor, Rollouts, roll_out, together
 
+pytestmark = pytest.mark.slow
+
 
 def fit(data: TransitionDataset) -> DynamicsModel:
     return DynamicsModel.fit(data, n_nodes=400)

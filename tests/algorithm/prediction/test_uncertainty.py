@@ -47,6 +47,7 @@ def covers(interval: ReturnInterval, truth: float) -> bool:
 # --- Intervals: coverage -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_interval_over_transitions_covers_the_mean_of_a_noisy_reward():
     """One state, one action, γ = 0: Ĵ is the mean of the rewards, whose true mean is 1."""
     n, n_repetitions, rng, n_covered, widths = 30, 60, np.random.default_rng(0), 0, []
@@ -62,6 +63,7 @@ def test_interval_over_transitions_covers_the_mean_of_a_noisy_reward():
     assert np.mean(widths) == pytest.approx(2 * 1.645 * 2.0 / np.sqrt(n), rel=0.1)
 
 
+@pytest.mark.slow
 def test_interval_over_episodes_covers_where_transitions_of_an_episode_resemble_each_other():
     """Five rewards of an episode share their noise: transitions taken one by one would promise too much."""
     n_episodes, length, n_repetitions, rng = 20, 5, 50, np.random.default_rng(1)
@@ -95,6 +97,7 @@ def tabular_model(data: TransitionDataset, **settings: Any) -> NOPG:
     )
 
 
+@pytest.mark.slow
 def test_start_states_are_drawn_with_their_episodes():
     """Separate states, each a one-step episode with its own reward: all that varies is which starts count how much."""
     n = 40
@@ -114,6 +117,7 @@ def test_start_states_are_drawn_with_their_episodes():
     assert given.resamples.std() < 1e-9
 
 
+@pytest.mark.slow
 def test_starts_of_other_episodes_are_drawn_independently():
     n = 40
     states, rewards = 100.0 * np.arange(n)[:, None], np.random.default_rng(0).normal(size=n)
@@ -176,6 +180,7 @@ def test_training_s_coarse_model_is_left_alone(monkeypatch: pytest.MonkeyPatch):
     assert not any(coarse_model is model.estimator.problem.coarse_model for coarse_model in built)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_interval_and_training_does_not_notice():
     problem = random_problem(n=60)
     asked, left_alone = model_of(problem), model_of(problem)

@@ -14,6 +14,8 @@ from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.prediction.uncertainty import effective_sample_size
 from sb3_nopg.report.summary import ReportSummary
 
+pytestmark = pytest.mark.slow
+
 
 def line_model(data=None, **settings) -> NOPGD:
     """On samples, whose kernels most of these tests are about."""

@@ -16,6 +16,8 @@ from sb3_nopg.report.page import write_report
 from sb3_nopg.report.portraits import StateMap
 from sb3_nopg.report.support import SupportSummary, predicted_visitation, visits_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_pictures_have_the_right_way_up(tmp_path):
     """A policy that is predicted to stay where it starts: high in the first dimension, low in the second."""

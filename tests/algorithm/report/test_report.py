@@ -16,6 +16,8 @@ from helpers.reports import line_data, pictures, quick_report, section
 from sb3_nopg import NOPG, NOPGD, InputError, TransitionDataset
 from sb3_nopg.report.summary import ReportSummary, summary_path
 
+pytestmark = pytest.mark.slow
+
 ENV = "nopg/Pendulum-v0"
 SECTIONS = (
     "verdict", "returns", "limits", "distribution", "portraits", "support",

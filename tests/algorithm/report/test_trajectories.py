@@ -26,6 +26,8 @@ from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.report.trajectories import POOR_MODEL, TrajectoryFigures, TrajectoryPicture, find_trajectories
 from sb3_nopg.report.verdict import reach_verdict
 
+pytestmark = pytest.mark.slow
+
 FIGURES = TrajectoryFigures(
     n_steps=1000,
     n_trajectories=64,

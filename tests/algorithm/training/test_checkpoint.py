@@ -72,6 +72,7 @@ def assert_same_bits(model: NOPG, reference: NOPG) -> None:
     assert model.num_timesteps == reference.num_timesteps
 
 
+@pytest.mark.slow
 def test_killed_at_137_of_300_and_resumed(tmp_path):
     path = tmp_path / "run.ckpt"
     command = [sys.executable, "-m", "helpers.long_runs", str(path), "137"]
@@ -87,6 +88,7 @@ def halving(progress_remaining: float) -> float:
     return 0.005 + 0.01 * progress_remaining
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -117,6 +119,7 @@ COURSE = {"transitions": "model", "gamma": 0.9, "model_kwargs": {"n_nodes": 60}}
 MIDST = (1, 2, 3, 6, 8, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -139,6 +142,7 @@ def test_a_course_of_candidates_goes_on_wherever_it_was_broken_off(tmp_path, arg
         assert resumed.estimated_return() == model.estimated_return()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("update", "total"), [(1, 2), (3, 20), (8, 20), (12, 20)])
 def test_a_course_that_is_taken_up_may_end_elsewhere(tmp_path, update, total):
     data = pushed_point()
@@ -151,6 +155,7 @@ def test_a_course_that_is_taken_up_may_end_elsewhere(tmp_path, update, total):
     assert made == (total - update if update == 12 else total)
 
 
+@pytest.mark.slow
 def test_a_course_that_an_error_broke_off_goes_on():
     data = pushed_point()
     model = build(data, **COURSE)
@@ -173,6 +178,7 @@ class _CopyAt(BaseCallback):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_dense_cells", [256, 4], ids=["dense", "sparse"])
 def test_the_coarse_model_goes_on_at_its_age(tmp_path, monkeypatch, max_dense_cells):
     monkeypatch.setitem(sb3_nopg.bellman.solvers.coarse._MAX_DENSE_CELLS, "cpu", max_dense_cells)
@@ -205,6 +211,7 @@ def test_random_numbers_of_callbacks_go_on(tmp_path):
     assert again.drawn == draws.drawn[6:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [10, 15])
 def test_patience_and_the_best_so_far_are_remembered(tmp_path, at):
     # Steps so large that the first looks at the held-out data see the best of all.
@@ -233,6 +240,7 @@ def test_held_out_data_must_be_given_again(tmp_path):
         NOPG.resume(path, data, held_out=pushed_point(29, seed=5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transitions", ["samples", "model"])
 def test_start_states_that_an_environment_gave_are_remembered(tmp_path, transitions):
     rng = np.random.default_rng(0)
@@ -248,6 +256,7 @@ def test_start_states_that_an_environment_gave_are_remembered(tmp_path, transiti
         assert_same_bits(finish(resumed, 6), model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, COURSE], ids=["samples", "model"])
 def test_a_finished_run_has_nothing_left_to_do(tmp_path, settings):
     data = pushed_point()

@@ -14,6 +14,8 @@ from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, record
 from sb3_nopg import NOPG, TransitionDataset
 
+pytestmark = pytest.mark.slow
+
 STARTS = {"value_iteration", "own", "riccati"}
 SAME = ("recipe", "trained_on", "n_updates", "seconds")
 

@@ -11,6 +11,8 @@ from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record, two_forces
 from sb3_nopg import NOPG, TransitionDataset
 
+pytestmark = pytest.mark.slow
+
 
 def make(data: TransitionDataset, **settings) -> NOPG:
     arguments = {"gamma": 0.8, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [16]}}

@@ -38,6 +38,7 @@ def start(scenario: str, folder: Path, n_processes: int) -> subprocess.Completed
     return run(["-m", "helpers.shared_runs", scenario, str(folder), str(n_processes)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_processes", [2, 4])
 def test_several_processes_give_the_result_of_one(tmp_path, n_processes):
     done = start("compare", tmp_path, n_processes)
@@ -50,6 +51,7 @@ def test_several_processes_give_the_result_of_one(tmp_path, n_processes):
             )
 
 
+@pytest.mark.slow
 def test_the_script_of_the_page_runs(tmp_path):
     (script,) = [block for block in blocks((REPOSITORY / "docs" / "scale.md").read_text(), "{code-block} python")]
     data = pushed_point(N)
@@ -64,6 +66,7 @@ def test_the_script_of_the_page_runs(tmp_path):
     assert (tmp_path / "run.ckpt").is_file()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_run_with_a_message_and_a_checkpoint(tmp_path):
     done = run([*torchrun_on(2), "-m", "helpers.shared_runs", "lose_one", str(tmp_path)])
     assert done.returncode != 0
@@ -153,6 +156,7 @@ def test_a_group_leaves_a_signal_to_those_who_handle_it_themselves(group_of_one)
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_answer_counts_as_lost_after_a_while(tmp_path):
     done = start("wait_in_vain", tmp_path, 2)
     assert done.returncode == 1
@@ -160,6 +164,7 @@ def test_a_process_that_does_not_answer_counts_as_lost_after_a_while(tmp_path):
     assert "NOPGCheckpointCallback would write some" in done.stderr
 
 
+@pytest.mark.slow
 def test_who_does_what(tmp_path):
     done = start("behave", tmp_path, 2)
     assert done.returncode == 0, done.stderr

@@ -74,6 +74,7 @@ def test_truncation_tolerance_reaches_the_neighbour_lists():
     assert errors[1].truncation_error <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gamma", [0.9, 0.99, 0.999])
 def test_single_precision_learns_with_default_settings(gamma):
     model = build(scattered(), precision="float32", gamma=gamma).learn(20)
@@ -99,6 +100,7 @@ def test_weights_outside_the_lists_are_told(caplog):
     assert "raise n_neighbors" in caplog.text
 
 
+@pytest.mark.slow
 def test_scattered_data_does_not_wake_the_fallbacks(caplog):
     model = build(scattered(1000), gamma=0.99, state_bandwidth_factor=2.0)
     iterations = []

@@ -51,6 +51,7 @@ def train(*arguments: str, algo: str = "nopg_d", env: str = ENV) -> int:
     return main(["train", "--algo", algo, "--env", env, "-conf", "tiny.yml", *QUIET, *arguments])
 
 
+@pytest.mark.slow
 def test_train_enjoy_record(workplace, capfd):
     arguments = ["--eval-freq", "2", "--eval-episodes", "1", "--save-freq", "2", "-tb", "tb", "--progress"]
     assert train(*arguments) == 0
@@ -79,6 +80,7 @@ def test_train_enjoy_record(workplace, capfd):
     assert video.stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_config_without_settings_trains_on_a_model(workplace, capfd):
     config = {name: TINY[name] for name in ("n_timesteps", "policy", "data")}
     (workplace / "tiny.yml").write_text(yaml.safe_dump({ENV: {**config, "model_kwargs": {"n_nodes": 200}}}))
@@ -98,6 +100,7 @@ def test_runs_repeat_and_differ_by_seed(workplace):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["nopg_d", "nopg_s", "ddpg"])
 def test_continue_on_the_same_data(workplace, algo, capfd):
     if algo == "ddpg":
@@ -129,6 +132,7 @@ def test_continue_on_the_same_data(workplace, algo, capfd):
     assert "replay_buffer.pkl would replace it" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_search_is_shared_by_two_processes(workplace, capfd):
     arguments = ["--algo", "nopg_s", "--env", ENV, "-conf", "tiny.yml", *QUIET, "--eval-episodes", "1", "--n-evaluations", "1"]
     arguments += ["--storage", "study.log", "--study-name", "tiny", "-params", "n_timesteps:1"]
@@ -266,6 +270,7 @@ def test_help(capfd):
     assert "optimize" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_plot(workplace):
     pytest.importorskip("seaborn")
     for seed in ("0", "1"):
@@ -302,6 +307,7 @@ def test_configs_are_found_inside_an_installed_package(tmp_path, monkeypatch):
     assert shipped_configs() == {"nopg_d": tmp_path / "sb3_nopg" / "zoo_configs" / "nopg_d.yml"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "env"),
     [
@@ -319,6 +325,7 @@ def test_shipped_configs_run(workplace, algo, env):
     assert main(["train", "--algo", algo, "--env", env, *arguments]) == 0
 
 
+@pytest.mark.slow
 def test_environment_arguments_of_the_config_reach_evaluation_and_video(workplace):
     assert main(["train", "--env", "nopg/LQR-v0", "-n", "2", "--verbose", "0", "--seed", "0", "--eval-freq", "1"]) == 0
     (arguments,) = (workplace / "logs").rglob("args.yml")

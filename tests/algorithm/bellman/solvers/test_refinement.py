@@ -175,6 +175,7 @@ def test_a_verdict_on_the_coarse_model_lasts_for_some_builds(monkeypatch):
     assert other._n_builds == model._n_builds
 
 
+@pytest.mark.slow
 def test_a_coarse_matrix_that_would_fill_its_factors_is_inverted(monkeypatch):
     matrix, rhs, points = random_transition(monkeypatch, n=6000, k=4)
     monkeypatch.setattr(coarse, "_MAX_ENTRIES_A_ROW", 0)

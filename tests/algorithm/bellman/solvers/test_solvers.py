@@ -43,6 +43,7 @@ SOLVERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("transposed", [False, True], ids=["rows", "columns"])

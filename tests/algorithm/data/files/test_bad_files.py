@@ -24,6 +24,7 @@ from sb3_nopg import InputError, TransitionDataset
 from sb3_nopg.data.files import limits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*BAD_FILES, *BAD_TRUSTED_FILES])
 def test_a_wrong_file_is_refused_in_one_line(tmp_path, case):
     path, message = write_bad(tmp_path, case)
@@ -139,6 +140,7 @@ def test_files_that_nobody_may_read_are_refused(tmp_path, name, what):
         closed.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["d.h5", "d.parquet", "d.csv"])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())

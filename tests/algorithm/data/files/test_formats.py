@@ -34,6 +34,7 @@ PARAMETERS = [pytest.param(format, name, id=format) for format, name in NAMES.it
 # --- round trips
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "name"), PARAMETERS)
 @settings(max_examples=15, deadline=None)
 @given(dataset=datasets())

@@ -361,6 +361,7 @@ def test_dense_data_cover_more_than_thin_data():
     assert dense["effective_samples"] > thin["effective_samples"] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dataset",
     [

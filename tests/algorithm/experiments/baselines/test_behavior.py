@@ -29,6 +29,7 @@ def draws(behavior: BehaviorPolicy, n: int) -> np.ndarray:
     return np.stack([behavior(np.array([0.7])) for _ in range(n)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BEHAVIORS)
 def test_density_is_that_of_the_draws(name):
     """Inside: shares in cells against the integrated density. On the ends: shares against the probability given there."""

@@ -102,6 +102,7 @@ def data(n: int = 300) -> TransitionDataset:
     return TransitionDataset(states, actions, np.ones(n), states + 1.0, terminals, action_space=ACTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["iql", "td3_bc"])
 def test_the_actor_comes_back(environment, algorithm):
     said: list[str] = []
@@ -119,6 +120,7 @@ def test_the_actor_comes_back(environment, algorithm):
         np.testing.assert_array_equal(again.predict(observations)[0], actions)
 
 
+@pytest.mark.slow
 def test_it_trains_on_as_many_threads_as_are_used_here(environment):
     n_threads = th.get_num_threads()
     try:
@@ -131,6 +133,7 @@ def test_it_trains_on_as_many_threads_as_are_used_here(environment):
         th.set_num_threads(n_threads)
 
 
+@pytest.mark.slow
 def test_failures_are_told(environment):
     with pytest.raises(D3rlpyError, match=r"(?s)Exit code 1.*alpha is not a number"):
         train(environment, data(), "iql", n_steps=1, alpha="fail")

@@ -60,6 +60,7 @@ def error(model) -> float:
     return float(np.abs(model.predict(states, deterministic=True)[0] - states).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FixedDataDDPG, FixedDataTD3])
 def test_learns_and_never_touches_the_environment(algorithm):
     model = offline_ddpg(one_step_data(), Untouchable(), algorithm=algorithm, seed=0)
@@ -126,6 +127,7 @@ def test_the_critic_has_a_rate_of_its_own(tmp_path):
         offline_ddpg(one_step_data(), critic_learning_rate=0.0)
 
 
+@pytest.mark.slow
 def test_online_acts_and_learns_in_turn():
     model = online_ddpg(OneStep(), train_freq=50, seed=0)
     assert isinstance(model, FixedDataLearner)

@@ -153,6 +153,7 @@ def test_targets_follow_by_tau():
     assert not th.equal(model.policy.gain, model.policy_target.gain)
 
 
+@pytest.mark.slow
 def test_the_critic_learns_its_fixed_point():
     env = LQREnv(**USUAL)
     settings = {"cross_terms": True, "learning_rate": 1e-12, "critic_learning_rate": 0.02, "n_critic_updates": 300, "tau": 0.1}
@@ -163,6 +164,7 @@ def test_the_critic_learns_its_fixed_point():
     assert np.abs(astray.critic.matrix.detach().numpy() - true_critic(env, GAIN)).max() > 10
 
 
+@pytest.mark.slow
 def test_learns_the_regulator_where_the_critic_can():
     env = LQREnv(**USUAL)
     start = np.diag([-3.0, -2.0])

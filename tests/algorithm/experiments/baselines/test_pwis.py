@@ -163,6 +163,7 @@ def test_one_step_problem_has_the_closed_form(self_normalized):
     assert 1_000 < estimated.effective_episodes[0] < n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off_policy", [False, True])
 def test_unbiased_for_the_regulator(off_policy):
     """The mean over many data sets against the regulator's closed form, in units of its own standard error."""
@@ -225,6 +226,7 @@ def test_a_true_end_pays_nothing_more_and_a_time_limit_tells_nothing():
         assert model.estimate().discounted_return == pytest.approx(1 + 0.5 + (0.25 + 0.125) / 2)
 
 
+@pytest.mark.slow
 def test_an_action_on_an_end_counts_with_the_probability_of_being_clipped():
     """Reward for a clipped action: the return is the policy's probability to be clipped."""
     n, half = 50_000, np.array([0.5])
