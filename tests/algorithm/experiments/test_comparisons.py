@@ -261,12 +261,13 @@ def test_the_papers_factor_is_not_applied_to_levels_that_the_rule_has_bridged(mo
     # Two levels of torque, ±2, know of each other with half of the gap; times 50 they would be the same.
     np.testing.assert_allclose(on_grid.bandwidths.action, [2.0], rtol=1e-6)
     assert len(np.unique(random.actions)) < 0.95 * len(random)
-    assert on_random.action_bandwidth_factor == [50.0]
+    assert on_random.estimator_kwargs["action_bandwidth_factor"] == [50.0]
     assert len(np.unique(demonstrated.actions)) == 3
     assert methods._action_factors(demonstrated.actions, 50.0) == [1.0]
     literally = nopg_model(task, grid, "D", f"paper, {methods.AS_PRINTED}", {"seed": 0})
     np.testing.assert_allclose(literally.bandwidths.action, [100.0], rtol=1e-6)
-    assert (literally.weights, literally.learning_rate) == (on_grid.weights, on_grid.learning_rate)
+    assert literally.estimator_kwargs["weights"] == on_grid.estimator_kwargs["weights"]
+    assert literally.learning_rate == on_grid.learning_rate
     assert methods._action_factors(np.column_stack([grid.actions, np.arange(32.0)]), 50.0) == [1.0, 50.0]
 
 

@@ -92,6 +92,7 @@ def test_the_papers_settings_are_the_papers():
     """Whatever our defaults become, its picture is of its estimate, and of a policy that has not learned yet."""
     (trial,) = [trial for trial in portraits.trials(True, 1) if trial["settings"] == "paper"]
     settings = portraits._SETTINGS["paper"]
-    assert (settings["weights"], settings["pessimism"], settings["keep"]) == ("local_constant", 0.0, "last")
+    estimator = settings["estimator_kwargs"]
+    assert (estimator["weights"], estimator["pessimism"], settings["keep"]) == ("local_constant", 0.0, "last")
     assert trial["seed"] == 0
     assert all(trial["n_updates"] == 300 for trial in portraits.trials(False, 2))

@@ -98,8 +98,9 @@ def test_the_estimate_is_the_one_that_the_theorem_is_about(monkeypatch):
     monkeypatch.setattr(theory_bounds, "NOPG", lambda *_, **settings: built.append(settings) or make_nopg(*_, **settings))
     (trial,) = [trial for trial in theory_bounds.trials(True, 1) if trial["theorem"] == 3][:1]
     theory_bounds.run({**trial, "n_samples": 50})
-    assert (built[0]["transitions"], built[0]["weights"], built[0]["pessimism"]) == ("samples", "local_constant", 0.0)
-    assert built[0]["state_bandwidth"] == built[0]["next_state_bandwidth"] == [trial["bandwidth"]]
+    estimator = built[0]["estimator_kwargs"]
+    assert (built[0]["transitions"], estimator["weights"], estimator["pessimism"]) == ("samples", "local_constant", 0.0)
+    assert estimator["state_bandwidth"] == estimator["next_state_bandwidth"] == [trial["bandwidth"]]
 
 
 @pytest.mark.slow
