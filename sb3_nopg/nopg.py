@@ -18,7 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
-from sb3_nopg.bellman.settings import SampleSettings
+from sb3_nopg.bellman.settings import EstimatorSettings, SampleSettings
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.checks import check_not_normalized, check_spaces
 from sb3_nopg.common.errors import InputError
@@ -42,7 +42,7 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
-from sb3_nopg.prediction.estimator import Estimator, EstimatorSettings
+from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.prediction.rollouts import Rollouts
@@ -327,10 +327,14 @@ class NOPG(FixedDataAlgorithm):
         if self._training is None:
             raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
         check_same_everywhere(self.processes, self.dataset, self._what_must_be_the_same)
-        # As they are now: a user may have changed them.
-        self._training.policy = self.policy
-        self._training.options = TrainingOptions(self.horizon, self.keep == "best_heldout", self.patience)
         return self._training
+
+    def _up_to_date(self) -> Training:
+        """With policy and options as they are now: a user may have changed them."""
+        training = self._attached
+        training.policy = self.policy
+        training.options = TrainingOptions(self.horizon, self.keep == "best_heldout", self.patience)
+        return training
 
     @property
     def estimator(self) -> Estimator:
@@ -421,7 +425,7 @@ class NOPG(FixedDataAlgorithm):
     def _begin(self, total_timesteps: int) -> None:
         self.learned_from = dataset_fingerprint(self.training_data)
         n_left = total_timesteps - self.num_timesteps
-        self._remember(self._attached.begin(n_left, self._n_updates, self.num_timesteps, self.train, self.logger))
+        self._remember(self._up_to_date().begin(n_left, self._n_updates, self.num_timesteps, self.train, self.logger))
 
     def _make_update(self, total_timesteps: int) -> None:
         if self.final_std_scale is not None:
@@ -442,15 +446,15 @@ class NOPG(FixedDataAlgorithm):
         self._update_learning_rate(self.policy.optimizer)
         for number in range(gradient_steps):
             rate = self.lr_schedule(self._current_progress_remaining)
-            self._attached.update(gradient_steps - number, self._n_updates, rate, self.logger)
+            self._up_to_date().update(gradient_steps - number, self._n_updates, rate, self.logger)
             self._noise_epoch = self._attached.estimator.epoch
             self._n_updates += 1
 
     def _wants_to_stop(self, *, last: bool) -> bool:
-        return self._attached.wants_to_stop(self.num_timesteps, last, self.logger)
+        return self._up_to_date().wants_to_stop(self.num_timesteps, last, self.logger)
 
     def _finish(self, *, logs: bool) -> None:
-        candidates = self._attached.finish(self.train, self.logger)
+        candidates = self._up_to_date().finish(self.train, self.logger)
         self._remember(candidates)
         if logs and candidates:
             self.dump_logs()
@@ -488,7 +492,7 @@ class NOPG(FixedDataAlgorithm):
     @property
     def evaluation(self) -> PolicyEvaluation:
         """Answers every question about the policy, at its current parameters."""
-        return self._attached.evaluation
+        return self._up_to_date().evaluation
 
     def _evaluation_on(self, dataset: TransitionDataset | None) -> PolicyEvaluation:
         return self.evaluation if dataset is None else self.evaluation.on(dataset)
@@ -501,11 +505,11 @@ class NOPG(FixedDataAlgorithm):
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
         if self._attached.held_out is None:
             raise InputError("held_out", "no data were held out", "Build the model with held_out=0.2 or other data")
-        return self._attached.score()
+        return self._up_to_date().score()
 
     def score(self) -> float:
         """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
-        return self._attached.score()
+        return self._up_to_date().score()
 
     def return_interval(
         self, level: float = 0.95, n_resamples: int = 200, dataset: TransitionDataset | None = None, seed: int = 0

@@ -17,12 +17,11 @@ of samples and P̂ is one dense matrix. The rest is vectors of one number a tran
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch as th
 
-from sb3_nopg.bellman.settings import SampleSettings
+from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.memory import free_memory
 from sb3_nopg.common.processes import Processes
@@ -99,14 +98,16 @@ class ProblemSize:
         return self.n_pairs * self.bytes_a_pair + self.bytes_besides
 
 
-def size_of(settings: Any, dataset: TransitionDataset, n_initial_states: int, processes: Processes) -> ProblemSize:
+def size_of(
+    settings: EstimatorSettings, dataset: TransitionDataset, n_initial_states: int, processes: Processes
+) -> ProblemSize:
     """
-    :param settings: of :class:`sb3_nopg.prediction.estimator.Estimator`
+    :param settings: of the estimate
     :param dataset: to learn from
     :param n_initial_states: n₀
     :param processes: that share the queries
     """
-    samples: SampleSettings = settings.samples
+    samples = settings.samples
     n_queries = len(dataset) * samples.n_next_state_samples + n_initial_states
     n_neighbors = _AUTO_STARTS_AT if samples.n_neighbors == "auto" else samples.n_neighbors
     return ProblemSize(

@@ -1,10 +1,11 @@
-"""Settings of the paper's estimator, on samples."""
+"""Settings of what is estimated, and of the paper's estimator on samples."""
 
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number
@@ -105,6 +106,36 @@ class SampleSettings:
 
 #: of the settings
 NAMES = tuple(field.name for field in fields(SampleSettings))
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorSettings:
+    """
+    :param gamma: discount
+    :param transitions: ``"model"`` or ``"samples"``
+    :param samples: of the equation on samples
+    :param model_kwargs: of the model, see :meth:`sb3_nopg.DynamicsModel.fit`
+    :param action_space: what policies can do
+    :param is_stochastic: whether policies draw their actions
+    :param n_units: of the policies' layers, all together: what they need of the memory
+    :param seed: of all draws
+    :param device: to work on
+    """
+
+    gamma: float
+    transitions: str
+    samples: SampleSettings
+    model_kwargs: dict[str, Any]
+    action_space: spaces.Box
+    is_stochastic: bool
+    n_units: int
+    seed: int
+    device: th.device
+
+    @property
+    def on_model(self) -> bool:
+        """Whether next states come from a model."""
+        return self.transitions == "model"
 
 
 def grouped(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -15,18 +15,7 @@ from sb3_nopg.data.episode_labels import episode_labels
 class Transitions:
     """
     The arrays of a data set, checked on construction, read-only afterwards. :class:`sb3_nopg.TransitionDataset` adds where
-    they come from and what can be made of them.
-
-    :param observations: states s, (n, d_s)
-    :param actions: actions a, in the environment's units and not scaled to [-1, 1], (n, d_a)
-    :param rewards: (n,)
-    :param next_observations: states s' that followed, (n, d_s)
-    :param terminals: whether the task truly ended with s'; a time limit is not an end, (n,)
-    :param timeouts: whether a time limit cut the episode after s', (n,)
-    :param episode_ids: any whole number for each episode, (n,), an episode's rows in the order of time; without it,
-        ``timeouts`` tells where episodes end, and without either the transitions are taken as unordered one-step samples
-    :param observation_space: Box that observations come from, for models built without an environment
-    :param action_space: Box that actions come from; without it, the range of the actions seen
+    they come from and what can be made of them, and says what each array is.
     """
 
     observations: np.ndarray

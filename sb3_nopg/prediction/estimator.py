@@ -11,7 +11,7 @@ from gymnasium import spaces
 from sb3_nopg.bellman.preparation import build_problem
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.bellman.problem_size import available_memory, check_memory, size_of
-from sb3_nopg.bellman.settings import SampleSettings
+from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.buffer import spaces_of
 from sb3_nopg.data.dataset import TransitionDataset, check_dataset
@@ -22,36 +22,6 @@ from sb3_nopg.prediction.starts import Starts
 
 # What a model of other data takes from the user's settings; coordinates and the like it takes from the first model.
 _OF_ANY_DATA = ("limits", "reward", "n_nodes", "seed")
-
-
-@dataclass(frozen=True, eq=False)
-class EstimatorSettings:
-    """
-    :param gamma: discount
-    :param transitions: ``"model"`` or ``"samples"``
-    :param samples: of the equation on samples
-    :param model_kwargs: of the model, see :meth:`sb3_nopg.DynamicsModel.fit`
-    :param action_space: what policies can do
-    :param is_stochastic: whether policies draw their actions
-    :param n_units: of the policies' layers, all together: what they need of the memory
-    :param seed: of all draws
-    :param device: to work on
-    """
-
-    gamma: float
-    transitions: str
-    samples: SampleSettings
-    model_kwargs: dict[str, Any]
-    action_space: spaces.Box
-    is_stochastic: bool
-    n_units: int
-    seed: int
-    device: th.device
-
-    @property
-    def on_model(self) -> bool:
-        """Whether next states come from a model."""
-        return self.transitions == "model"
 
 
 @dataclass(frozen=True, eq=False)

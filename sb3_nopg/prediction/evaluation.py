@@ -6,6 +6,7 @@ import torch as th
 from sb3_nopg.bellman.gradient import derivative_on_samples, flat_gradient, policy_actions
 from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman, solve_values
 from sb3_nopg.bellman.problem import BellmanProblem
+from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.common.arrays import check_finite
 from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
@@ -13,7 +14,7 @@ from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.kernels.support import Queries
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
-from sb3_nopg.prediction.estimator import Estimator, EstimatorSettings
+from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.model_evaluation import ModelEvaluation
 from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 from sb3_nopg.prediction.uncertainty import (

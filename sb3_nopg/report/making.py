@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
@@ -15,7 +16,6 @@ from sb3_nopg.data.fingerprint import dataset_fingerprint, parameter_fingerprint
 from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.kernels.bandwidth import Bandwidths, varies
 from sb3_nopg.policies.export import DeployedPolicy
-from sb3_nopg.prediction.estimator import EstimatorSettings
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.report.bounds import bias_bounds

@@ -59,6 +59,8 @@ class Training:
         self._course_before: dict[str, Any] | None = None
         self._watch: Watch | None = None
         self._goes_on = self._support_announced = False
+        #: of the candidates that were chosen among last
+        self.judgement: Judgement | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # What can be prepared again stays behind when a model is copied: sparse tensors cannot be.
@@ -211,9 +213,6 @@ class Training:
         self.policy.set_std_scale(std_scale)
         record_candidates(logger, candidates, course.judgement)
         return candidates
-
-    #: of the candidates that were chosen among last
-    judgement: Judgement | None = None
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""

@@ -92,6 +92,5 @@ def test_policies_of_others_are_read_whatever_explores(tmp_path):
     PPO("MlpPolicy", env, n_steps=8, batch_size=8, use_sde=True, device="cpu").save(tmp_path / "ppo.zip")
     found = judge(data, {"ppo": tmp_path / "ppo.zip", "nothing": lambda s: np.zeros((len(s), 1))}, gamma=0.8, n_steps=5)
     assert {one.name for one in found.ranking} == {"ppo", "nothing"}
-    with pytest.raises(Exception, match=r"NOPGPolicy|policy") as error:
+    with pytest.raises(InputError, match="is no NOPGPolicy"):
         NOPG.load(tmp_path / "ppo.zip")
-    assert "0.1" not in str(error.value)
