@@ -46,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 # Four processes on few cores wait for each other most of the time.
-CASES_OF = {2: list(CASES), 4: ["stochastic", "next-states", "fixed-count"]}
+CASES_OF = {2: list(CASES), 4: ["stochastic", "fixed-count"]}
 
 
 def results(case: str, distributed: bool) -> dict[str, np.ndarray]:
