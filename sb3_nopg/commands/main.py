@@ -71,6 +71,20 @@ def collect(context: typer.Context) -> None:
     _pass_on("collect", context)
 
 
+@app.command("learn", context_settings=_PASSED_ON)
+def learn(context: typer.Context) -> None:
+    """Learn a task on a rig in rounds of flying and learning; the same as nopg-learn."""
+    _pass_on("learn", context)
+
+
+@app.command("improve", context_settings=_PASSED_ON)
+def improve(context: typer.Context) -> None:
+    """The learner's half of a round on a rig, from a folder that both see."""
+    program = typer.Typer(rich_markup_mode=None, add_completion=False)
+    program.command(epilog=EXIT_CODES)(_robot_part("sb3_nopg.commands.improve").improve)
+    program(context.args, prog_name="nopg improve")
+
+
 @app.command("demo", context_settings=_PASSED_ON)
 def demo(context: typer.Context) -> None:
     """Record a simulated rig, learn to balance its pole, and run the policy on it, in a minute or two."""

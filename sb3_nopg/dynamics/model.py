@@ -78,6 +78,7 @@ class DynamicsModel:
         n_earlier_steps: int | None = None,
         n_nodes: int | None = None,
         initial_states: np.ndarray | None = None,
+        noise_scale: float = 1.0,
         like: "DynamicsModel | None" = None,
         seed: int = 0,
     ) -> "DynamicsModel":
@@ -90,10 +91,12 @@ class DynamicsModel:
         :param n_earlier_steps: that count beside the last state and action; None to choose
         :param n_nodes: states to compile the data at; None for a number that goes with the dimension
         :param initial_states: observations to have nodes at, (n₀, d_s)
+        :param noise_scale: what residual noise is multiplied by, where the system is known to do worse than the data say
         :param like: a model of the same system whose coordinates and choices to take over
         :param seed: of the nodes and of what is left out
         """
         _check_numbers(bandwidth, n_earlier_steps, n_nodes)
+        check_number("noise_scale", noise_scale, 0.0, np.inf, low_included=True)
         rewards = np.array(dataset.rewards, dtype=np.float64)
         if reward is not None:
             rewards = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
@@ -153,7 +156,7 @@ class DynamicsModel:
             regressions[0].maps_at(data.states[first_rows]),
             inputs.features.size,
         )
-        noise = like.noise.cpu() if like is not None else _noise(samples, choices, data.labels_of(rows))
+        noise = like.noise.cpu() if like is not None else noise_scale * _noise(samples, choices, data.labels_of(rows))
         reward_range = (float(rewards.min()), float(rewards.max()))
         ends = np.asarray(dataset.terminals)
         worst = (

@@ -10,7 +10,7 @@ from sb3_nopg.common.numbers import check_count, check_number, is_number
 from sb3_nopg.data.dataset import TransitionDataset
 
 #: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
-MODEL_SETTINGS = ("angles", "bandwidth", "limits", "n_earlier_steps", "n_nodes", "reward")
+MODEL_SETTINGS = ("angles", "bandwidth", "limits", "n_earlier_steps", "n_nodes", "noise_scale", "reward")
 
 
 def check_no_old_names(given: dict[str, Any]) -> None:

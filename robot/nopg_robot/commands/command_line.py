@@ -21,7 +21,8 @@ from nopg_robot.run.session import RunSummary
 
 EXIT_CODES = (
     "Exit codes: 0 finished, 1 stopped by the safety supervisor during the run, 2 wrong arguments or files, "
-    "3 no connection to the rig, 4 a phase before the run failed, 70 a defect of this program, 130 stopped by the operator."
+    "3 no connection to the rig, 4 a phase before the run failed, 5 the task was not learned, 70 a defect of this program, "
+    "130 stopped by the operator."
 )
 
 
@@ -33,6 +34,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_CONNECTION = 3
     PHASE_FAILED = 4
+    NOT_LEARNED = 5
     DEFECT = 70
     OPERATOR = 130
 

@@ -1,0 +1,61 @@
+"""Voltages to learn from: held ones at random, alone or on top of a policy's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nopg_envs.behaviours import HOLD_STEPS
+from nopg_robot.run.session import Policy
+
+# Share of the voltage limit by which a cart at the end of its way is pulled back on average: voltages that know nothing of
+# the rail run off it within half a second.
+PULL = 0.8
+# Share of the voltage limit that exploration adds to a policy's voltage at most.
+ADDED = 0.2
+
+
+def held_voltages(limit_volt: float, reach_m: float, generator: np.random.Generator) -> Policy:
+    """
+    Every voltage equally likely, held for 2 to 19 control periods, and shifted towards the middle of the rail.
+
+    :param limit_volt: largest voltage
+    :param reach_m: how far from the middle the cart may be
+    :param generator: drawn from
+    """
+    draw = _held(generator, limit_volt)
+
+    def act(observation: np.ndarray) -> np.ndarray:
+        pull = PULL * limit_volt * float(np.clip(observation[0] / reach_m, -1.0, 1.0))
+        return np.clip(draw() - pull, -limit_volt, limit_volt)
+
+    return act
+
+
+def exploring(policy: Policy, limit_volt: float, generator: np.random.Generator) -> Policy:
+    """
+    :param policy: volts for an observation
+    :param limit_volt: largest voltage
+    :param generator: drawn from
+    :return: the same with held random voltages on top
+    """
+    draw = _held(generator, ADDED * limit_volt)
+
+    def act(observation: np.ndarray) -> Any:
+        return np.clip(policy(observation) + draw(), -limit_volt, limit_volt)
+
+    return act
+
+
+def _held(generator: np.random.Generator, reach_volt: float) -> Callable[[], np.ndarray]:
+    voltage, n_left = np.zeros(1), 0
+
+    def draw() -> np.ndarray:
+        nonlocal voltage, n_left
+        if n_left == 0:
+            voltage = generator.uniform(-reach_volt, reach_volt, size=1)
+            n_left = int(generator.integers(*HOLD_STEPS, endpoint=True))
+        n_left -= 1
+        return voltage
+
+    return draw

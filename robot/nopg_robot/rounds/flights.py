@@ -1,0 +1,155 @@
+"""The rig's half of a round: random voltages first, then flights with the policy that the learner left."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nopg_robot.control.policy import OnnxPolicy
+from nopg_robot.control.safety import Reason
+from nopg_robot.flight.log import read_flight
+from nopg_robot.rig.errors import RobotError
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rounds.exploring import exploring, held_voltages
+from nopg_robot.rounds.folder import LearningFolder, Round, observations_of
+from nopg_robot.rounds.task import LearningTask
+from nopg_robot.run.collection import CollectOptions, collect
+from nopg_robot.run.deployment import RunOptions, check_policy, deploy
+from nopg_robot.run.session import RunSummary
+
+#: flights that must reach the goal, one after the other, for the task to be done
+ENOUGH_FLIGHTS = 2
+# What a policy brings about by itself: something to learn from. Anything else is about the rig or its operator.
+_OF_THE_POLICY = frozenset({Reason.ANGLE, Reason.RAIL, Reason.CART_SPEED, Reason.POLE_SPEED, Reason.OUTSIDE_DATA})
+# Far more than fit into the time that is asked for.
+_MANY_EPISODES = 10_000
+_LEAST_EPISODE_S = 0.5
+
+
+class FlightStoppedError(RobotError):
+    """
+    A flight that says nothing of its policy: the operator stopped it, or the rig failed. What it recorded is kept, and the
+    round is flown again.
+
+    :param summary: of the flight
+    """
+
+    def __init__(self, summary: RunSummary):
+        super().__init__(f"{summary.outcome} in phase '{summary.phase}': {summary.reason}")
+        self.summary = summary
+
+
+@dataclass(frozen=True)
+class RigHalf:
+    """
+    :param rig: to fly on
+    :param folder: to leave the flights in
+    :param most_seconds: of rig time, all flights together
+    :param around_flight: told what begins; gives display and stop, in which a flight happens
+    :param plant: ``"rig"``, ``"auto"`` or ``"simulated"``
+    :param on_connect: told what answered
+    """
+
+    rig: RigFile
+    folder: LearningFolder
+    most_seconds: float
+    around_flight: Callable[[str], Any]
+    plant: str = "rig"
+    on_connect: Callable[[Any], None] = field(default=lambda rig: None)
+
+    @property
+    def task(self) -> LearningTask:
+        return self.folder.task
+
+    def random_voltages(self, one: Round) -> None:
+        """
+        Until there is enough to learn from, counting what an interrupted run has left.
+
+        :param one: the round of the random voltages
+        """
+        rig = self.rig
+        while (lacking_s := self._lacking_s()) > 0:
+            log = one.next_log("first")
+            generator = self._generator(one, log)
+            reach_m = rig.limits.rail_length_m / 2.0 - rig.limits.rail_margin_m
+            options = CollectOptions(
+                episodes=_MANY_EPISODES,
+                transitions=max(1, round(lacking_s * rig.rates.control_hz)),
+                seconds=self.task.episode_s,
+                spread_m=0.3 * reach_m,
+                pole=self.task.pole,
+                plant=self.plant,
+                seed=int(generator.integers(2**31)),
+            )
+            behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator)
+            with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them") as shown:
+                summary = collect(behaviour, rig, log, options, on_connect=self.on_connect, **shown)
+            if summary.outcome != "finished" and not _is_of_the_policy(summary):
+                raise FlightStoppedError(summary)
+        one.write_flown([])
+
+    def fly(self, one: Round, policy_file: Path) -> None:
+        """
+        A flight with the policy as it is. If that reaches the goal, another one; otherwise one with exploration on top.
+
+        :param one: the round
+        :param policy_file: to fly
+        """
+        policy = OnnxPolicy(policy_file)
+        policy.warm_up()
+        check_policy(policy.metadata, self.rig)
+        succeeded: list[bool] = []
+        while len(succeeded) < ENOUGH_FLIGHTS and all(succeeded) and self.left_s > 0:
+            succeeded.append(self._test(one, policy))
+        if not all(succeeded) and self.left_s > 0:
+            self._explore(one, policy)
+        one.write_flown(succeeded)
+
+    def _test(self, one: Round, policy: OnnxPolicy) -> bool:
+        log = one.next_log("flight")
+        options = RunOptions(min(self.task.flight_s, self.left_s), self.plant, pole=self.task.pole)
+        with self.around_flight(f"Round {one.number}: the policy, {options.seconds:.0f} s") as shown:
+            summary = deploy(policy, policy.metadata, self.rig, log, options, on_connect=self.on_connect, **shown)
+        if summary.outcome == "finished":
+            return self.task.goal(observations_of(read_flight(log)), 1.0 / self.rig.rates.control_hz)
+        if not _is_of_the_policy(summary):
+            raise FlightStoppedError(summary)
+        return False
+
+    def _explore(self, one: Round, policy: OnnxPolicy) -> None:
+        log = one.next_log("explore")
+        rig, generator = self.rig, self._generator(one, log)
+        seconds = min(self.task.flight_s, self.left_s)
+        options = CollectOptions(
+            episodes=_MANY_EPISODES,
+            transitions=max(1, round(seconds * rig.rates.control_hz)),
+            seconds=max(seconds, _LEAST_EPISODE_S),
+            pole=self.task.pole,
+            plant=self.plant,
+            seed=int(generator.integers(2**31)),
+        )
+        behaviour = exploring(policy, rig.limits.voltage_volt, generator)
+        with self.around_flight(f"Round {one.number}: the policy and random voltages, {seconds:.0f} s") as shown:
+            summary = collect(behaviour, rig, log, options, metadata=policy.metadata, on_connect=self.on_connect, **shown)
+        if summary.outcome != "finished" and not _is_of_the_policy(summary):
+            raise FlightStoppedError(summary)
+
+    def _lacking_s(self) -> float:
+        lacking_s = min(self.task.first_s, self.most_seconds) - self.folder.rig_seconds
+        # A period more or less.
+        return lacking_s if lacking_s > 1.5 / self.rig.rates.control_hz else 0.0
+
+    @property
+    def left_s(self) -> float:
+        """Of the rig time."""
+        return self.most_seconds - self.folder.rig_seconds
+
+    def _generator(self, one: Round, log: Path) -> np.random.Generator:
+        # Of its own for each log: what is flown again after an interruption is not the same.
+        return np.random.default_rng([self.folder.about["seed"], one.number, len(one.logs()), len(log.name)])
+
+
+def _is_of_the_policy(summary: RunSummary) -> bool:
+    return summary.fault is not None and summary.fault.reason in _OF_THE_POLICY and summary.phase in ("run", "collect")

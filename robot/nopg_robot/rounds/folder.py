@@ -1,0 +1,267 @@
+"""
+The folder that learner and rig share. What is in it says how far the learning has come, so that whoever was killed in the
+middle finds out where to go on:
+
+    task.json                   what is learned, on which rig; task.py where it is a task of your own
+    rounds.csv                  a line for each round
+    round-00/                   random voltages: first-01.npz, …
+    round-01/learned.json       written by the learner when all else that it leaves here is there: policy.onnx, report.html, …
+    round-01/flight-01.npz, …   flights with this policy, or their journals where a flight was cut off
+    round-01/flown.json         written by the rig when it has flown enough
+    round-02/…
+"""
+
+import csv
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nopg_robot.flight.journal import JOURNAL_SUFFIX
+from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, read_flight
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rounds.task import TASKS, LearningTask, load_task
+
+FORMAT_VERSION = 1
+_ROUND = re.compile(r"round-(\d{2,})")
+_TABLE = (
+    "round",
+    "transitions",
+    "rig_seconds",
+    "learning_seconds",
+    "predicted_to_succeed",
+    "error_ratio_1_10_50",
+    "flights",
+    "succeeded",
+    "done",
+)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """
+    What the learner leaves for a round.
+
+    :param policy: to fly, a path from the folder
+    :param done: the task is: nothing more is to be flown
+    :param says: to the operator
+    :param predicted_to_succeed: share of predicted flights that reach the goal
+    :param n_transitions: that were learned from
+    :param rig_seconds: in which they were recorded
+    :param learning_seconds: that it took
+    :param error_ratios: of the model that the last flights were predicted by, in these flights, to those it had promised,
+        after 1, 10 and 50 steps; None where flights were too short or there were none
+    :param noise_scale: by which the model's noise was raised because flights contradicted the one before
+    """
+
+    policy: str
+    done: bool
+    says: str
+    predicted_to_succeed: float
+    n_transitions: int
+    rig_seconds: float
+    learning_seconds: float
+    error_ratios: tuple[float | None, ...] = (None, None, None)
+    noise_scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """
+    :param number: 0 for that of the random voltages
+    :param folder: of its files
+    """
+
+    number: int
+    folder: Path
+
+    @property
+    def learned(self) -> Learned | None:
+        """What the learner left; None if it is not done, or has nothing to do here."""
+        found = _read_json(self.folder / "learned.json")
+        return None if found is None else Learned(**{**found, "error_ratios": tuple(found["error_ratios"])})
+
+    @property
+    def is_flown(self) -> bool:
+        """Whether the rig has done its part."""
+        return (self.folder / "flown.json").exists()
+
+    @property
+    def succeeded(self) -> list[bool]:
+        """Of each flight that counts, whether it reached the goal."""
+        found = _read_json(self.folder / "flown.json")
+        return [] if found is None else list(found["succeeded"])
+
+    def logs(self) -> list[Path]:
+        """Flights, and journals of those that were cut off, in the order of their names."""
+        sealed = set(self.folder.glob("*.npz"))
+        journals = self.folder.glob(f"*.npz{JOURNAL_SUFFIX}")
+        return sorted(sealed | {path for path in journals if path.with_suffix("") not in sealed})
+
+    def next_log(self, kind: str) -> Path:
+        """
+        :param kind: how its name begins
+        :return: of a flight that nobody has recorded yet
+        """
+        number = 1
+        while any(path.name.startswith(f"{kind}-{number:02d}.") for path in self.logs()):
+            number += 1
+        return self.folder / f"{kind}-{number:02d}.npz"
+
+    def write_learned(self, learned: Learned) -> None:
+        """
+        :param learned: last of all that the learner writes
+        """
+        _write_json(self.folder / "learned.json", asdict(learned))
+
+    def write_flown(self, succeeded: list[bool]) -> None:
+        """
+        :param succeeded: of each flight that counts, whether it reached the goal
+        """
+        _write_json(self.folder / "flown.json", {"succeeded": succeeded})
+
+
+class LearningFolder:
+    """
+    :param path: of a folder that :meth:`create` has made
+    :raises ValueError: if it has not
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        about = _read_json(path / "task.json")
+        if about is None:
+            raise ValueError(f"{path}: there is no task.json; nopg-learn makes such a folder")
+        if about.get("format_version") != FORMAT_VERSION:
+            raise ValueError(
+                f"{path / 'task.json'}: format_version {about.get('format_version')!r}, {FORMAT_VERSION} is understood"
+            )
+        self.about: Mapping[str, Any] = about
+        named = about["task"]
+        self.task: LearningTask = load_task(named if named in TASKS else str(path / named))
+
+    @classmethod
+    def create(cls, path: Path, task: str, rig: RigFile, seed: int) -> "LearningFolder":
+        """
+        :param path: where there is none yet, or one that was made for the same task
+        :param task: name or Python file, which is copied
+        :param rig: to learn on
+        :param seed: of everything
+        :raises ValueError: if the folder is about something else
+        """
+        about = {
+            "format_version": FORMAT_VERSION,
+            "task": task if task in TASKS else "task.py",
+            "rig": rig.name,
+            "control_hz": rig.rates.control_hz,
+            "voltage_volt": rig.limits.voltage_volt,
+            "seed": seed,
+        }
+        there = _read_json(path / "task.json")
+        if there is None:
+            load_task(task)
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise ValueError(f"{path}: has files but no task.json; choose another folder")
+            if task not in TASKS:
+                shutil.copyfile(task, path / "task.py")
+            _write_json(path / "task.json", about)
+        elif there != about:
+            other = next(name for name in about if there.get(name) != about[name])
+            raise ValueError(
+                f"{path}: was begun with {other} {there.get(other)!r}, and this is {about[other]!r}; choose another folder"
+            )
+        elif task not in TASKS and Path(task).read_bytes() != (path / "task.py").read_bytes():
+            raise ValueError(f"{path}: was begun with another {task}; choose another folder")
+        return cls(path)
+
+    @property
+    def rounds(self) -> list[Round]:
+        """All that there are, in their order."""
+        found = ((_ROUND.fullmatch(path.name), path) for path in self.path.iterdir() if path.is_dir())
+        return sorted((Round(int(match.group(1)), path) for match, path in found if match), key=lambda one: one.number)
+
+    def round(self, number: int) -> Round:
+        """
+        :param number: of a round, whose folder is made
+        """
+        folder = self.path / f"round-{number:02d}"
+        folder.mkdir(exist_ok=True)
+        return Round(number, folder)
+
+    def flights(self, before: int | None = None) -> list[FlightLog]:
+        """
+        :param before: this round; None for all
+        :return: logs in which something was recorded to learn from
+        """
+        found = [read_flight(path) for one in self.rounds if before is None or one.number < before for path in one.logs()]
+        return [log for log in found if len(log.transitions()["rewards"])]
+
+    @property
+    def rig_seconds(self) -> float:
+        """How long somebody was in command of the rig who is to be learned from."""
+        return sum(float(log.of_phase(*LEARNING_PHASES).acted.sum()) for log in self.flights()) / self.about["control_hz"]
+
+    def write_table(self) -> Path:
+        """Of all rounds, for a person."""
+        target = self.path / "rounds.csv"
+        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        with partial.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(_TABLE)
+            writer.writerows(self.table())
+        os.replace(partial, target)
+        return target
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Rows of the table, as text; what a round did not come to is empty."""
+        rows: list[tuple[str, ...]] = []
+        for one in self.rounds:
+            learned, succeeded = one.learned, one.succeeded
+            told = ("", "", "", "", "", "")
+            if learned is not None:
+                told = (
+                    str(learned.n_transitions),
+                    f"{learned.rig_seconds:.1f}",
+                    f"{learned.learning_seconds:.0f}",
+                    f"{learned.predicted_to_succeed:.2f}",
+                    " ".join("-" if ratio is None else f"{ratio:.2g}" for ratio in learned.error_ratios),
+                    "yes" if learned.done else "",
+                )
+            flights = str(len(one.logs()))
+            rows.append((str(one.number), *told[:5], flights, str(sum(succeeded)) if one.is_flown else "", told[5]))
+        return rows
+
+
+def observations_of(log: FlightLog) -> np.ndarray:
+    """
+    :param log: of a flight
+    :return: at every action, and the last, (T + 1, 5)
+    """
+    found = log.transitions()
+    return np.concatenate([found["observations"], found["next_observations"][-1:]])
+
+
+def _read_json(path: Path) -> Any:
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from error
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Whole or not at all, and on the disk before it has its name."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)

@@ -1,0 +1,205 @@
+"""``nopg improve``: the learner's half of a round on a rig, from a folder that both see."""
+
+import inspect
+import pathlib
+import sys
+import time
+from typing import Annotated, Any
+
+import gymnasium as gym
+import numpy as np
+import typer
+from rich.console import Console
+
+import nopg_envs  # noqa: F401 - makes the environments known
+from nopg_robot.flight.log import FlightLog
+from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
+from nopg_robot.rounds.folder import Learned, LearningFolder, Round
+from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
+from sb3_nopg.commands.failures import one_line_errors
+from sb3_nopg.commands.waiting import waiting
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted, plot_flown
+from sb3_nopg.prediction.following import follow
+from sb3_nopg.prediction.judge import judge
+from sb3_nopg.report.making import make_report
+from sb3_nopg.report.page import write_report
+
+_UPDATES = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
+# Its spaces, names and units are the rig's; it is never stepped.
+_ENV = "nopg/QuanserCartPoleBalance-v0"
+#: share of predicted flights that must reach the goal before flights are believed
+_ENOUGH_PREDICTED = 0.8
+_N_PREDICTED = 32
+
+
+@one_line_errors
+def improve(
+    folder: Annotated[pathlib.Path, typer.Argument(metavar="FLIGHTS_DIR", help="That nopg-learn has made.")],
+    updates: Annotated[int, typer.Option(min=1, help="Of the policy, of all candidates together.")] = _UPDATES,
+    review: Annotated[bool, typer.Option("--review", help="Only look whether the last flights settle it.")] = False,
+) -> None:
+    """
+    Compare the last flights with their prediction, learn from all of them, judge the new policy against the one before, and
+    leave what the rig is to fly next.
+
+    Example: nopg improve runs/learn-balance
+    """
+    try:
+        shared = LearningFolder(folder)
+    except ValueError as error:
+        raise InputError("FLIGHTS_DIR", str(error), "Begin with nopg-learn on the rig") from error
+    flown = [one for one in shared.rounds if one.is_flown]
+    if not flown:
+        raise InputError("FLIGHTS_DIR", f"nothing has been flown yet in {folder}", "Run nopg-learn on the rig first")
+    following = shared.round(flown[-1].number + 1)
+    there = following.learned
+    if there is None or (there.policy == "" and not there.done and not review):
+        _Learner(shared, flown[-1], following).work(updates, review=review)
+    learned = following.learned
+    assert learned is not None
+    shared.write_table()
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(learned.says, markup=False)
+    if not learned.done and learned.policy:
+        console.print(f"On the rig: nopg-learn --folder {folder} --task {shared.about['task']} --rig YOUR_RIG.yaml")
+
+
+class _Learner:
+    """
+    :param shared: folder
+    :param last: round that was flown
+    :param following: round that comes next
+    """
+
+    def __init__(self, shared: LearningFolder, last: Round, following: Round):
+        self.shared, self.task, self.last, self.following = shared, shared.task, last, following
+        self._seed = int(shared.about["seed"])
+        self._limit_volt, self._period_s = float(shared.about["voltage_volt"]), 1.0 / float(shared.about["control_hz"])
+        self._env = gym.make(_ENV, voltage_limit_volt=self._limit_volt, control_hz=float(shared.about["control_hz"]))
+        self._data = self._recorded(shared.flights())
+        self._begun_s = time.perf_counter()
+
+    def work(self, updates: int, *, review: bool) -> None:
+        """
+        :param updates: of the policy
+        :param review: learn nothing
+        """
+        compared = self._look_back()
+        says = [] if compared is None else [compared.text()]
+        scale = 1.0 if compared is None else compared.noise_scale
+        ratios = (None, None, None) if compared is None else compared.ratios
+        last = self.last.learned
+        share = 0.0
+        if last is not None:
+            with waiting("predicting the last policy by all that is known now"):
+                share = self._predicted_share(self._fit(self._data, scale), self.shared.path / last.policy)
+            good = self.last.succeeded
+            says.append(f"{sum(good)} of {len(good)} flights reached the goal; {share:.0%} of predicted ones do.")
+            if len(good) >= ENOUGH_FLIGHTS and all(good) and share >= _ENOUGH_PREDICTED:
+                says.append(f"Flights and prediction agree: the task is done, by {last.policy}.")
+                self._leave(last.policy, True, says, share, ratios, scale)
+                return
+        if review:
+            self._leave("", False, says, share, ratios, scale)
+            return
+        model = self._learn(updates, scale)
+        policy = self._export(model)
+        share, own = self._predicted_share(model.dynamics, policy), str(policy.relative_to(self.shared.path))
+        if last is not None:
+            text, is_better = self._judge(policy, self.shared.path / last.policy)
+            says.append(text)
+            if not is_better:
+                own = last.policy
+        says.append(f"The policy to fly next is {own}; {share:.0%} of its predicted flights reach the goal.")
+        self._leave(own, False, says, share, ratios, scale)
+
+    def _look_back(self) -> FlownAgainstPredicted | None:
+        """The last flights, beside what the model from before them says."""
+        earlier = self.shared.flights(before=self.last.number)
+        flights = self.shared.flights()[len(earlier) :]
+        if not earlier or not flights:
+            return None
+        before, flown = self._recorded(earlier), self._recorded(flights)
+        with waiting("comparing the flights with their prediction"):
+            model = self._fit(before, 1.0)
+            compared = flown_against_predicted(model, before, flown)
+            names = self._env.metadata["observation_names"]
+            plot_flown(model, flown, self.last.folder / "predicted.png", period_s=self._period_s, names=names)
+        return compared
+
+    def _learn(self, updates: int, noise_scale: float) -> NOPG:
+        model = NOPG(
+            "MlpPolicy",
+            self._env,
+            dataset=self._data,
+            gamma=self.task.gamma,
+            initial_states=self._starts(),
+            model_kwargs={"reward": self.task.reward, "noise_scale": noise_scale},
+            seed=self._seed + self.following.number,
+            device="cpu",
+        )
+        model.learn(updates, progress_bar=sys.stderr.isatty())
+        return model
+
+    def _export(self, model: NOPG) -> pathlib.Path:
+        folder = self.following.folder
+        model.save(folder / "model")
+        write_report(make_report(model), folder / "report.html")
+        return model.export(folder / "policy.onnx")
+
+    def _judge(self, new: pathlib.Path, last: pathlib.Path) -> tuple[str, bool]:
+        """What the data say of both; the new one is flown unless it is told apart as worse."""
+        with waiting("judging the new policy against the last"):
+            judgement = judge(
+                self._data,
+                {"the new policy": str(new), "the last one": str(last)},
+                gamma=self.task.gamma,
+                initial_states=self._starts(),
+                n_steps=round(self.task.flight_s / self._period_s),
+                reward=self.task.reward,
+                seed=self._seed,
+            )
+        worse = judgement.ranking[0].name == "the last one" and bool(judgement.told_apart)
+        return judgement.text()[:1].upper() + judgement.text()[1:], not worse
+
+    def _predicted_share(self, model: DynamicsModel, policy: pathlib.Path) -> float:
+        """Of predicted flights, how many reach the goal."""
+        starts = self._starts()
+        starts = starts[np.linspace(0, len(starts) - 1, _N_PREDICTED).astype(int)]
+        n_steps = round(self.task.flight_s / self._period_s)
+        followed = follow(model, str(policy), starts, n_steps, noise_seed=self._seed)
+        lasting = np.flatnonzero(followed.lasting)
+        return sum(self.task.goal(followed.states[:, one], self._period_s) for one in lasting) / len(starts)
+
+    def _starts(self) -> np.ndarray:
+        if self.task.initial_state is not None:
+            return np.array([self.task.initial_state])
+        assert self._data.episode_starts is not None
+        return np.asarray(self._data.observations[self._data.episode_starts], dtype=np.float64)
+
+    def _fit(self, data: TransitionDataset, noise_scale: float) -> DynamicsModel:
+        return DynamicsModel.fit(data, reward=self.task.reward, noise_scale=noise_scale, seed=self._seed)
+
+    def _recorded(self, flights: list[FlightLog]) -> TransitionDataset:
+        if not flights:
+            raise InputError("FLIGHTS_DIR", "no flight has recorded anything", "Run nopg-learn on the rig")
+        spaces: dict[str, Any] = {"action_space": self._env.action_space}
+        parts = [TransitionDataset(**{**log.transitions(), **spaces}) for log in flights]
+        merged = parts[0] if len(parts) == 1 else TransitionDataset.merge(*parts)
+        return merged.relabel(self.task.reward)
+
+    def _leave(
+        self,
+        policy: str,
+        done: bool,
+        says: list[str],
+        share: float,
+        ratios: tuple[float | None, ...],
+        noise_scale: float,
+    ) -> None:
+        took_s = time.perf_counter() - self._begun_s
+        learned = Learned(
+            policy, done, "\n".join(says), share, len(self._data), self.shared.rig_seconds, took_s, ratios, noise_scale
+        )
+        self.following.write_learned(learned)

@@ -1,0 +1,186 @@
+"""
+Predicted against flown: where a model that has not seen a flight was right about it, and where not.
+
+The recorded actions are followed from places of the flight, for 1, 10 and 50 steps, and the errors compared with those that
+the model had promised: its errors along episodes that it was fitted without.
+"""
+
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch as th
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.plot import save_picture
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.prepared import Prepared
+from sb3_nopg.dynamics.quality import model_errors, open_loop, windows
+from sb3_nopg.dynamics.stepping import Stepper
+from sb3_nopg.dynamics.trajectories import draw_noise
+
+STEPS = (1, 10, 50)
+#: errors above so many times those that were promised contradict a model
+CONTRADICTS = 1.5
+#: the most by which noise is raised for it
+MOST_NOISE_SCALE = 3.0
+_MOST_PLACES = 300
+# Of a picture: predictions start again so often, in so many draws of the noise.
+_STRETCH, _N_DRAWS = 50, 64
+_FLOWN, _PREDICTED, _OUTSIDE = "#2d323c", "#2f6f4f", "#b3261e"
+
+
+@dataclass(frozen=True)
+class FlownAgainstPredicted:
+    """
+    Root mean square errors, in standard deviations of each coordinate of the data that the model was fitted to. None for
+    what flights or data are too short to tell.
+
+    :param steps: numbers of steps
+    :param flown: errors along the flights
+    :param promised: errors along left-out episodes of the model's data
+    """
+
+    steps: tuple[int, ...]
+    flown: tuple[float | None, ...]
+    promised: tuple[float | None, ...]
+
+    @property
+    def ratios(self) -> tuple[float | None, ...]:
+        """Of the errors to those that were promised: about 1 where the model was right about itself."""
+        return tuple(
+            None if one is None or other is None else one / max(other, 1e-12)
+            for one, other in zip(self.flown, self.promised, strict=True)
+        )
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the flights contradict the model: it was further off than it had said."""
+        return any(ratio is not None and ratio > CONTRADICTS for ratio in self.ratios)
+
+    @property
+    def noise_scale(self) -> float:
+        """What to multiply the noise of the next model by: its errors of one step, to those that were promised."""
+        first = self.ratios[0]
+        if not self.contradicts or first is None:
+            return 1.0
+        return float(np.clip(first, 1.0, MOST_NOISE_SCALE))
+
+    def text(self) -> str:
+        """For a person, in a sentence or two."""
+        told = ", ".join(
+            f"{ratio:.2g} times after {n} step{'s' if n > 1 else ''}"
+            for n, ratio in zip(self.steps, self.ratios, strict=True)
+            if ratio is not None
+        )
+        if not told:
+            return "The flights were too short to be compared with the prediction."
+        verdict = "They contradict the model" if self.contradicts else "The model was right about itself"
+        raised = f", and its noise is raised to {self.noise_scale:.2g} times what it was" if self.noise_scale > 1.0 else ""
+        return f"Errors along the flights, against those that the model had promised: {told}. {verdict}{raised}."
+
+
+def flown_against_predicted(
+    model: DynamicsModel, learned_from: TransitionDataset, flown: TransitionDataset, steps: Sequence[int] = STEPS
+) -> FlownAgainstPredicted:
+    """
+    :param model: of the system, fitted before the flights
+    :param learned_from: what it was fitted to
+    :param flown: what was recorded since
+    :param steps: numbers of steps to follow the recorded actions for
+    """
+    promised = [None if one.model is None else one.model.rmse for one in model_errors(learned_from, model, steps).after]
+    before, data = (_prepared(model, each) for each in (learned_from, flown))
+    scale = before.states.std(dim=0).clamp_min(1e-12)
+    errors: list[float | None] = []
+    for n_steps in steps:
+        starts = windows(data, np.ones(len(flown), dtype=bool), n_steps, model.choices.n_earlier_steps)
+        if not len(starts):
+            errors.append(None)
+            continue
+        chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_PLACES).astype(int))]
+        reached = model.coordinates.encode(th.from_numpy(open_loop(model, data, chosen, n_steps)[-1]))
+        away = model.coordinates.difference(reached, data.next_states[chosen + n_steps - 1]) / scale
+        errors.append(float(away.square().mean().sqrt()))
+    return FlownAgainstPredicted(tuple(steps), tuple(errors), tuple(promised))
+
+
+def plot_flown(
+    model: DynamicsModel,
+    flown: TransitionDataset,
+    path: str | os.PathLike[str],
+    *,
+    period_s: float,
+    names: Sequence[str] | None = None,
+) -> pathlib.Path:
+    """
+    The longest episode of a flight, and what the model predicts of it from every fiftieth state on: a band that holds 95 %
+    of its predictions, and in red what was flown outside of it.
+
+    :param model: of the system, fitted before the flight
+    :param flown: what was recorded
+    :param path: ``.png``, ``.pdf`` or ``.svg``
+    :param period_s: of a step
+    :param names: of the observation's columns
+    """
+    data = _prepared(model, flown)
+    rows = _longest_episode(data)
+    recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
+    low, high = (np.full_like(recorded, np.nan) for _ in range(2))
+    for first in range(0, len(rows), _STRETCH):
+        stretch = rows[first : first + _STRETCH]
+        predicted = _draws(model, data, stretch)
+        # Angles that have wrapped are shown beside what was flown.
+        away = model.coordinates.difference(
+            th.from_numpy(predicted), th.from_numpy(recorded[first + 1 : first + 1 + len(stretch), None])
+        ).numpy()
+        ends = np.quantile(away, [0.025, 0.975], axis=1) + recorded[None, first + 1 : first + 1 + len(stretch)]
+        low[first + 1 : first + 1 + len(stretch)], high[first + 1 : first + 1 + len(stretch)] = ends
+    outside = (recorded < low) | (recorded > high)
+    labels = model.coordinates.names(names)
+    figure = Figure(figsize=(9.0, 1.7 * len(labels) + 0.9), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(labels), 1, squeeze=False, sharex=True)[:, 0]
+    time_s = period_s * np.arange(len(recorded))
+    for number, (panel, label) in enumerate(zip(panels, labels, strict=True)):
+        own = recorded[:, number]
+        panel.fill_between(time_s, low[:, number], high[:, number], color=_PREDICTED, alpha=0.25, lw=0, label="predicted")
+        panel.plot(time_s, own, color=_FLOWN, lw=1.0, label="flown")
+        panel.plot(time_s, np.where(outside[:, number], own, np.nan), color=_OUTSIDE, lw=1.6, label="flown outside of it")
+        panel.set_ylabel(label)
+    panels[0].legend(loc="upper right", ncols=3)
+    panels[-1].set_xlabel("time / s")
+    share = f"{100 * float(outside[1:].mean()):.0f} %"
+    figure.suptitle(f"Predicted again from every fiftieth state on, 95 % of the draws: {share} was flown outside of it")
+    save_picture(figure, pathlib.Path(path))
+    return pathlib.Path(path)
+
+
+def _prepared(model: DynamicsModel, data: TransitionDataset) -> Prepared:
+    return Prepared.of(data, model.coordinates, np.array(data.rewards, dtype=np.float64))
+
+
+def _longest_episode(data: Prepared) -> np.ndarray:
+    """Rows that follow each other."""
+    if data.labels is None:
+        return np.arange(min(len(data.states), 1))
+    episodes, counts = np.unique(data.labels, return_counts=True)
+    return np.flatnonzero(data.labels == episodes[np.argmax(counts)])
+
+
+def _draws(model: DynamicsModel, data: Prepared, rows: np.ndarray) -> np.ndarray:
+    """Predicted states after each of some rows' actions, in several draws of the noise, (t, draws, d)."""
+    stepper = Stepper(model)
+    starts = np.repeat(rows[:1], _N_DRAWS)
+    situation = stepper.begin(data.states[starts].numpy(), model.past_of(data)[starts].numpy())
+    noise = draw_noise(model, len(rows), _N_DRAWS, th.Generator().manual_seed(0)).numpy()
+    found = []
+    for number, row in enumerate(rows):
+        actions = np.repeat(data.actions[[row]].numpy(), _N_DRAWS, axis=0)
+        situation, _ = stepper.step(situation, stepper.applied(actions), noise[number])
+        found.append(situation.states)
+    return np.stack(found)
