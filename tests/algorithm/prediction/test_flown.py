@@ -1,0 +1,68 @@
+"""Predicted against flown, on a system that is known."""
+
+import numpy as np
+import pytest
+
+from sb3_nopg import DynamicsModel, TransitionDataset
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, flown_against_predicted, plot_flown
+
+
+def mass(n_episodes, seed, *, damping=0.5, length=60):
+    """A mass that is pushed at random, with a little noise on its speed."""
+    rng = np.random.default_rng(seed)
+    rows, ids = [], []
+    for episode in range(n_episodes):
+        state = rng.normal(size=2)
+        for _ in range(length):
+            action = rng.uniform(-1, 1, size=1)
+            after = state + 0.1 * np.array([state[1], action[0] - damping * state[1]]) + [0.0, 0.01 * rng.normal()]
+            rows.append((state, action, after))
+            ids.append(episode)
+            state = after
+    states, actions, nexts = (np.array(column) for column in zip(*rows, strict=True))
+    ends = np.append(np.diff(ids) != 0, True)
+    never = np.zeros(len(ids), dtype=bool)
+    return TransitionDataset(states, actions, -(states**2).sum(axis=1), nexts, never, timeouts=ends, episode_ids=np.array(ids))
+
+
+@pytest.fixture(scope="module")
+def learned_from():
+    return mass(12, seed=0)
+
+
+@pytest.fixture(scope="module")
+def model(learned_from):
+    return DynamicsModel.fit(learned_from)
+
+
+def test_a_model_of_the_same_system_was_right_about_itself(model, learned_from):
+    compared = flown_against_predicted(model, learned_from, mass(3, seed=1))
+    assert all(0.6 < ratio < 1.5 for ratio in compared.ratios)
+    assert not compared.contradicts
+    assert compared.noise_scale == 1.0
+    assert "was right about itself" in compared.text()
+
+
+def test_a_system_that_has_changed_contradicts_it(model, learned_from):
+    compared = flown_against_predicted(model, learned_from, mass(3, seed=1, damping=2.0))
+    assert compared.contradicts
+    assert 1.0 < compared.noise_scale <= MOST_NOISE_SCALE
+    assert "contradict the model, and its noise is raised" in compared.text()
+
+
+def test_short_flights_tell_what_they_can(model, learned_from):
+    compared = flown_against_predicted(model, learned_from, mass(3, seed=1, length=20))
+    assert compared.ratios[2] is None
+    assert compared.ratios[1] is not None
+
+
+def test_the_picture_is_drawn(model, tmp_path):
+    assert plot_flown(model, mass(1, seed=1), tmp_path / "flown.png", period_s=0.1).stat().st_size > 10_000
+
+
+def test_noise_is_raised_as_asked(model, learned_from):
+    louder = DynamicsModel.fit(learned_from, noise_scale=2.0)
+    np.testing.assert_allclose(louder.noise.numpy(), 2.0 * model.noise.numpy())
+    with pytest.raises(InputError, match="noise_scale"):
+        DynamicsModel.fit(learned_from, noise_scale=-1.0)

@@ -1,0 +1,127 @@
+"""``nopg-learn``, with a learner that is another program, and killed in the middle."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from helpers.policy_files import write_policy
+from helpers.rigs import changed, fast_rig
+from nopg_robot.commands.command_line import ExitCode
+from nopg_robot.commands.learn import app, is_virtual
+from nopg_robot.rig.file import RigFile
+from nopg_robot.rounds.folder import Learned, LearningFolder
+
+TASK_FILE = """
+from nopg_robot.rounds.task import LearningTask, upright_at_the_end
+
+TASK = LearningTask("mine", "upright", "s2[2]", upright_at_the_end(1.5), flight_s=2.0, first_s=3.0)
+"""
+
+
+class OtherComputer(threading.Thread):
+    """Leaves a policy for the first round, and says that the task is done when it has flown well twice."""
+
+    def __init__(self, folder: Path):
+        super().__init__(daemon=True)
+        self._folder = folder
+
+    def run(self) -> None:
+        while not (self._folder / "round-00" / "flown.json").exists():
+            time.sleep(0.05)
+        folder = LearningFolder(self._folder)
+        one = folder.round(1)
+        write_policy(one.folder / "policy.onnx")
+        one.write_learned(Learned("round-01/policy.onnx", False, "Fly it.", 1.0, 50, 3.0, 1.0))
+        while not one.is_flown:
+            time.sleep(0.05)
+        folder.round(2).write_learned(
+            Learned("round-01/policy.onnx", one.succeeded == [True, True], "Done.", 1.0, 99, 7.0, 1.0)
+        )
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    task = tmp_path / "mine.py"
+    task.write_text(TASK_FILE)
+    options = ["--task", str(task), "--folder", str(tmp_path / "learning"), "--learner", "elsewhere", "--fast", "--plain"]
+    return [*options, "--yes"]
+
+
+def test_it_learns_and_stops_by_itself(tmp_path, arguments):
+    OtherComputer(tmp_path / "learning").start()
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == ExitCode.FINISHED, result.output
+    assert "nopg improve" in result.output
+    lines = (tmp_path / "learning" / "rounds.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["round", "0", "1", "2"]
+    assert lines[-1].endswith("yes")
+
+
+@pytest.mark.slow
+def test_killed_in_a_flight_it_goes_on_where_it_was(tmp_path, arguments):
+    program = [sys.executable, "-m", "nopg_robot.commands.learn", *arguments]
+    killed = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    journal = tmp_path / "learning" / "round-00" / "first-01.npz.journal"
+    deadline_s = time.monotonic() + 60.0
+    # Killed when something has been recorded that could be lost.
+    while time.monotonic() < deadline_s and not (journal.exists() and LearningFolder(tmp_path / "learning").rig_seconds > 0):
+        time.sleep(0.1)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert journal.exists()
+    assert not (tmp_path / "learning" / "round-00" / "flown.json").exists()
+    folder = LearningFolder(tmp_path / "learning")
+    before_s = folder.rig_seconds
+    assert before_s > 0
+    OtherComputer(folder.path).start()
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == ExitCode.FINISHED, result.output
+    assert [path.name for path in folder.round(0).logs()] == ["first-01.npz.journal", "first-02.npz"]
+
+
+def test_a_task_that_is_not_learned_has_an_exit_code_of_its_own(tmp_path, arguments):
+    folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    folder.round(0).write_flown([])
+    folder.round(1).write_learned(Learned("round-01/policy.onnx", False, "Fly it.", 0.0, 50, 3.0, 1.0))
+    folder.round(1).write_flown([False])
+    folder.round(2).write_learned(Learned("", False, "Not done.", 0.0, 50, 3.0, 1.0))
+    result = CliRunner().invoke(app, [*arguments, "--rounds", "1"])
+    assert result.exit_code == ExitCode.NOT_LEARNED, result.output
+    assert "not done" in result.output
+
+
+def test_nobody_flies_a_real_rig_without_being_asked(tmp_path):
+    result = CliRunner().invoke(app, ["--rig", "quanser_ip02_quarc", "--yes", "--folder", str(tmp_path / "learning")])
+    assert result.exit_code == ExitCode.USAGE
+    assert "somebody must agree" in result.output
+    assert not (tmp_path / "learning").exists()
+
+
+def test_without_a_terminal_nobody_can_agree(tmp_path, arguments):
+    OtherComputer(tmp_path / "learning").start()
+    result = CliRunner().invoke(app, arguments[:-1])
+    assert result.exit_code == ExitCode.USAGE
+    assert "run it in a terminal" in result.output
+    assert not list((tmp_path / "learning" / "round-01").glob("*.npz*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "connection", "virtual"),
+    [
+        ("simulated", {}, True),
+        ("quanser_ip02_quarc", {"host": "127.0.0.1"}, True),
+        ("quanser_ip02_quarc", {"host": "localhost"}, True),
+        ("quanser_ip02_quarc", {"host": "rig.example"}, False),
+        ("serial_board", {"port": "/dev/pts/7"}, True),
+        ("serial_board", {"port": "/dev/ttyACM0"}, False),
+        ("quanser_ip02_hil", {}, False),
+    ],
+)
+def test_which_rigs_are_virtual(name, connection, virtual):
+    assert is_virtual(changed(RigFile.load(name), connection=connection)) is virtual

@@ -1,0 +1,223 @@
+"""Learning on a rig in rounds: tasks, the shared folder, and the rig's half."""
+
+import json
+import math
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from helpers.policy_files import BALANCE, write_policy
+from helpers.rigs import fast_rig
+from nopg_robot.control.safety import Intervention, Reason
+from nopg_robot.flight.log import read_flight
+from nopg_robot.rounds import flights
+from nopg_robot.rounds.exploring import exploring, held_voltages
+from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
+from nopg_robot.rounds.folder import Learned, LearningFolder, observations_of
+from nopg_robot.rounds.task import TASKS, load_task, upright_at_the_end
+from nopg_robot.run.session import RunSummary
+
+TASK_FILE = """
+from nopg_robot.rounds.task import LearningTask, upright_at_the_end
+
+TASK = LearningTask("mine", "upright", "s2[2]", upright_at_the_end(1.5), flight_s=2.0, first_s=1.0)
+"""
+LEARNED = Learned("round-01/policy.onnx", False, "Fly it.", 0.9, 50, 1.0, 3.0, (1.0, None, None))
+
+
+@pytest.fixture
+def task_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(TASK_FILE)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path, task_file):
+    return LearningFolder.create(tmp_path / "learning", str(task_file), fast_rig(), seed=3)
+
+
+def rig_half(folder, most_seconds=100.0):
+    return RigHalf(fast_rig(), folder, most_seconds, lambda what: nullcontext({}))
+
+
+# --- Tasks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_goal_looks_at_the_end_of_a_flight():
+    observations = np.zeros((101, 5))
+    observations[:, 2] = -1.0
+    observations[40:, 2] = 1.0
+    assert upright_at_the_end(1.0)(observations, 0.02)
+    assert not upright_at_the_end(1.3)(observations, 0.02)
+    # A flight that is shorter than what is asked for has not done it.
+    assert not upright_at_the_end(3.0)(np.ones((101, 5)), 0.02)
+
+
+def test_a_task_of_one_s_own_is_a_python_file(task_file):
+    assert load_task(str(task_file)).name == "mine"
+    assert load_task("swing_up") is TASKS["swing_up"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 / 0", "does not run"),
+        ("TASK = 3", "does not assign"),
+        (TASK_FILE.replace('"upright"', '"sideways"'), "pole: unknown"),
+    ],
+)
+def test_a_task_that_is_none_is_refused(tmp_path, text, told):
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        load_task(str(path))
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(ValueError, match="known are balance, swing_up, or a Python file"):
+        load_task("juggle")
+
+
+# --- The folder -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_goes_on_with_the_same_task_only(folder, task_file):
+    again = LearningFolder.create(folder.path, str(task_file), fast_rig(), seed=3)
+    assert again.about == folder.about
+    with pytest.raises(ValueError, match="begun with seed 3, and this is 4"):
+        LearningFolder.create(folder.path, str(task_file), fast_rig(), seed=4)
+    with pytest.raises(ValueError, match=r"begun with task 'task.py', and this is 'balance'"):
+        LearningFolder.create(folder.path, "balance", fast_rig(), seed=3)
+    task_file.write_text(TASK_FILE + "# changed\n")
+    with pytest.raises(ValueError, match="begun with another"):
+        LearningFolder.create(folder.path, str(task_file), fast_rig(), seed=3)
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match="has files but no"):
+        LearningFolder.create(tmp_path, "balance", fast_rig(), seed=0)
+
+
+def test_a_damaged_folder_says_what_is_damaged(folder):
+    (folder.path / "task.json").write_text("{")
+    with pytest.raises(ValueError, match=r"task\.json: cannot be read"):
+        LearningFolder(folder.path)
+
+
+def test_flights_and_journals_of_those_cut_off_are_found(folder):
+    one = folder.round(1)
+    for name in ("flight-01.npz", "flight-02.npz.journal", "flight-01.npz.journal", "learned.json.77.partial"):
+        (one.folder / name).touch()
+    assert [path.name for path in one.logs()] == ["flight-01.npz", "flight-02.npz.journal"]
+    assert one.next_log("flight").name == "flight-03.npz"
+    assert one.next_log("explore").name == "explore-01.npz"
+
+
+def test_the_table_has_a_line_for_each_round(folder):
+    folder.round(0).write_flown([])
+    folder.round(1).write_learned(LEARNED)
+    folder.round(1).write_flown([True, False])
+    assert folder.round(1).learned == LEARNED
+    lines = folder.write_table().read_text().splitlines()
+    assert len(lines) == 3
+    assert lines[2] == "1,50,1.0,3,0.90,1 - -,0,1,"
+
+
+# --- Voltages to learn from -----------------------------------------------------------------------------------------------
+
+
+def test_random_voltages_are_held_and_pull_to_the_middle():
+    act = held_voltages(5.0, 0.3, np.random.default_rng(0))
+    middle = np.array([act(np.zeros(5))[0] for _ in range(4000)])
+    assert np.abs(middle).max() <= 5.0
+    assert abs(middle.mean()) < 0.5
+    held = np.diff(np.flatnonzero(np.diff(middle)))
+    assert held.min() >= 2
+    assert held.max() == 19
+    right = np.array([act(np.array([0.3, 0, 0, 0, 0]))[0] for _ in range(4000)])
+    assert np.abs(right).max() <= 5.0
+    assert right.mean() < -2.0
+
+
+def test_exploration_stays_about_the_policy():
+    act = exploring(lambda observation: np.array([4.5]), 5.0, np.random.default_rng(0))
+    volts = np.array([act(np.zeros(5))[0] for _ in range(1000)])
+    assert volts.max() == 5.0
+    assert 3.5 <= volts.min() < 4.0
+
+
+# --- The rig's half -------------------------------------------------------------------------------------------------------
+
+
+def test_random_voltages_until_there_is_enough(folder):
+    rig_half(folder).random_voltages(folder.round(0))
+    assert folder.round(0).is_flown
+    assert 1.0 <= folder.rig_seconds + 0.03
+    assert folder.rig_seconds < 2.0
+
+
+def test_what_was_recorded_before_an_interruption_counts(folder, monkeypatch):
+    half, one = rig_half(folder), folder.round(0)
+    collect = flights.collect
+
+    def collect_half(behaviour, rig, log, options, **others):
+        summary = collect(behaviour, rig, log, replace(options, transitions=25), **others)
+        return replace(summary, outcome="failed", fault=Intervention(Reason.PLANT, "cable out", 0.0))
+
+    monkeypatch.setattr(flights, "collect", collect_half)
+    with pytest.raises(FlightStoppedError, match="failed in phase"):
+        half.random_voltages(one)
+    assert not one.is_flown
+    before_s = folder.rig_seconds
+    assert before_s >= 0.5
+    monkeypatch.setattr(flights, "collect", collect)
+    half.random_voltages(one)
+    assert [path.name for path in one.logs()] == ["first-01.npz", "first-02.npz"]
+    # Only what was lacking; an episode may end a little late.
+    assert folder.rig_seconds - before_s < 1.0
+
+
+def test_a_policy_that_works_flies_twice(folder):
+    one = folder.round(1)
+    rig_half(folder).fly(one, write_policy(folder.path / "policy.onnx"))
+    assert one.succeeded == [True, True]
+    assert [path.name for path in one.logs()] == ["flight-01.npz", "flight-02.npz"]
+    assert folder.rig_seconds == pytest.approx(4.0, abs=0.1)
+    assert observations_of(read_flight(one.logs()[0])).shape == (101, 5)
+
+
+def test_a_policy_that_does_not_work_explores_afterwards(folder):
+    one = folder.round(1)
+    rig_half(folder).fly(one, write_policy(folder.path / "policy.onnx", gain=-BALANCE))
+    assert one.succeeded == [False]
+    assert [path.name for path in one.logs()] == ["explore-01.npz", "flight-01.npz"]
+    explored = read_flight(one.logs()[0]).of_phase("collect")
+    assert np.ptp(explored.applied_volt) > 0.5
+
+
+def test_rig_time_is_not_exceeded(folder):
+    one = folder.round(1)
+    rig_half(folder, most_seconds=1.0).fly(one, write_policy(folder.path / "policy.onnx"))
+    # A second is too short for the goal, and then there is no time left.
+    assert one.succeeded == [False]
+    assert folder.rig_seconds == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_flight_that_the_operator_stopped_says_nothing_of_its_policy(folder, monkeypatch):
+    one = folder.round(1)
+    stopped = RunSummary("stopped", "Enter", Intervention(Reason.OPERATOR, "Enter", 0.0), "run", 1.0, math.nan, math.nan)
+    monkeypatch.setattr(flights, "deploy", lambda *arguments, **others: stopped)
+    with pytest.raises(FlightStoppedError) as caught:
+        rig_half(folder).fly(one, write_policy(folder.path / "policy.onnx"))
+    assert caught.value.summary is stopped
+    assert not one.is_flown
+
+
+def test_files_are_whole_or_not_there(folder):
+    folder.round(1).write_learned(LEARNED)
+    assert [path.name for path in folder.round(1).folder.iterdir()] == ["learned.json"]
+    assert json.loads((folder.round(1).folder / "learned.json").read_text())["policy"] == LEARNED.policy
