@@ -13,10 +13,10 @@ from pydantic.fields import FieldInfo
 
 import nopg_envs
 from nopg_envs.cartpole import PARAMETER_SETS, CartPoleParameters
-from nopg_robot.commands import collect, deploy
+from nopg_robot.commands import collect, deploy, learn
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rig.sections import Connection, HilConnection, QuarcConnection, SerialConnection, SimulatedConnection
-from sb3_nopg.commands import demo, main
+from sb3_nopg.commands import demo, improve, main
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", flags=re.MULTILINE)
 ENVIRONMENTS = {
@@ -159,12 +159,13 @@ def command_reference() -> str:
 
 def commands() -> dict[str, Any]:
     """All commands by their full names, groups too."""
-    demo_app = typer.Typer(add_completion=False)
-    demo_app.command()(demo.demo)
     found: dict[str, Any] = {}
     _add_command(found, "nopg", typer.main.get_command(main.app))
-    found["nopg demo"] = typer.main.get_command(demo_app)
-    for name, robot_app in (("deploy", deploy.app), ("collect", collect.app)):
+    for name, function in (("demo", demo.demo), ("improve", improve.improve)):
+        own = typer.Typer(add_completion=False)
+        own.command()(function)
+        found[f"nopg {name}"] = typer.main.get_command(own)
+    for name, robot_app in (("deploy", deploy.app), ("collect", collect.app), ("learn", learn.app)):
         found[f"nopg-{name}"] = typer.main.get_command(robot_app)
     return found
 

@@ -63,7 +63,7 @@ def test_the_gradient_on_the_page_is_the_change_that_it_predicts(
 
 
 COMMAND_LINES = sorted({line for text in TEXTS.values() for line in command_lines(text)})
-PROGRAMS = ("nopg", "nopg-deploy", "nopg-collect", "python", "make", "pip")
+PROGRAMS = ("nopg", "nopg-deploy", "nopg-collect", "nopg-learn", "python", "make", "pip")
 
 
 def test_commands_are_shown():
@@ -93,7 +93,7 @@ def _parse(program: str, words: list[str]) -> None:
     """As the program itself would, up to running it."""
     commands = generated.commands()
     name = program
-    if words and words[0] in ("deploy", "collect") and program == "nopg":
+    if words and words[0] in ("deploy", "collect", "learn") and program == "nopg":
         name, words = f"nopg-{words[0]}", words[1:]
     while words and f"{name} {words[0]}" in commands:
         name, words = f"{name} {words[0]}", words[1:]
@@ -219,7 +219,7 @@ def test_every_section_of_a_rig_file_is_there():
 def test_every_environment_and_every_command_is_made_into_a_table():
     assert set(generated.ENVIRONMENTS) == {name for name in gym.registry if name.startswith("nopg/")}
     reference = generated.command_reference()
-    for name in ("nopg train", "nopg data convert", "nopg demo", "nopg-deploy", "nopg-collect"):
+    for name in ("nopg train", "nopg data convert", "nopg demo", "nopg improve", "nopg-deploy", "nopg-collect", "nopg-learn"):
         assert f"### `{name}`" in reference
     assert "| `--rig` | `simulated` | Rig file, or the name of one that comes with the package. |" in reference
     assert "| `inverse_pole_length` | 4.529 |" in generated.parameter_reference()
