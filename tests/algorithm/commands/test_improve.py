@@ -1,0 +1,76 @@
+"""``nopg improve``: the learner's half of a round on a rig."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from helpers.policy_files import write_policy
+from helpers.rigs import fast_rig
+from nopg_robot.rounds.flights import RigHalf
+from nopg_robot.rounds.folder import Learned, LearningFolder
+from sb3_nopg.commands.main import app
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["improve", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Random voltages of a few seconds, which are enough for a model."""
+    folder = LearningFolder.create(tmp_path_factory.mktemp("learning") / "balance", "balance", fast_rig(), seed=0)
+    RigHalf(fast_rig(), folder, 5.0, lambda what: nullcontext({})).random_voltages(folder.round(0))
+    return folder
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    result = run(tmp_path)
+    assert result.exit_code == 2
+    assert "Begin with nopg-learn" in result.output
+
+
+def test_nothing_flown_is_nothing_to_learn_from(tmp_path):
+    folder = LearningFolder.create(tmp_path / "learning", "balance", fast_rig(), seed=0)
+    result = run(folder.path)
+    assert result.exit_code == 2
+    assert "nothing has been flown yet" in result.output
+
+
+@pytest.mark.slow
+def test_it_learns_judges_and_sees_when_the_task_is_done(recorded):
+    result = run(recorded.path, "--updates", 2)
+    assert result.exit_code == 0, result.output
+    assert "On the rig: nopg-learn" in result.output
+    first = recorded.round(1)
+    assert {path.name for path in first.folder.iterdir()} >= {"learned.json", "policy.onnx", "model.zip", "report.html"}
+    assert first.learned.n_transitions == pytest.approx(250, abs=30)
+    written = (first.folder / "policy.onnx").stat().st_mtime
+    assert run(recorded.path).exit_code == 0
+    assert (first.folder / "policy.onnx").stat().st_mtime == written
+
+    # A policy that works flies in its place: flights and prediction agree, and nothing more is learned.
+    write_policy(first.folder / "policy.onnx")
+    RigHalf(fast_rig(), recorded, 1000.0, lambda what: nullcontext({})).fly(first, first.folder / "policy.onnx")
+    assert first.succeeded == [True, True]
+    result = run(recorded.path)
+    assert result.exit_code == 0, result.output
+    done = recorded.round(2).learned
+    assert done.done
+    assert done.policy == "round-01/policy.onnx"
+    assert done.predicted_to_succeed >= 0.8
+    assert all(ratio is None or np.isfinite(ratio) for ratio in done.error_ratios)
+    assert done.error_ratios[0] is not None
+    assert (first.folder / "predicted.png").exists()
+
+
+def test_a_review_learns_nothing(recorded):
+    one = recorded.round(7)
+    write_policy(one.folder / "policy.onnx", gain=np.ones(5))
+    one.write_learned(Learned("round-07/policy.onnx", False, "", 0.0, 1, 1.0, 1.0))
+    one.write_flown([False])
+    result = run(recorded.path, "--review")
+    assert result.exit_code == 0, result.output
+    assert "0 of 1 flights reached the goal" in result.output
+    assert recorded.round(8).learned.policy == ""
