@@ -129,13 +129,14 @@ static avr_cycle_count_t turn(avr_t *the_avr, avr_cycle_count_t when, void *para
         return 0;
     count[encoder] += target[encoder] > count[encoder] ? 1 : -1;
     wire(chip->encoder_port, encoder_irq, 0, encoder_levels());
-    return when + edge_cycles[encoder];
+    /* The channels of this encoder are not a quarter of a period apart but an eighth: every other edge comes soon. */
+    return when + (count[encoder] & 1 ? edge_cycles[encoder] / 2 : edge_cycles[encoder] * 3 / 2);
 }
 
 static void move_encoder(int encoder, int32_t to)
 {
     target[encoder] = to;
-    /* Evenly over the millisecond. */
+    /* Over the whole millisecond. */
     edge_cycles[encoder] = MS_CYCLES / (abs(to - count[encoder]) + 1);
     if (to != count[encoder] && !avr_cycle_timer_status(avr, turn, (void *)(intptr_t)encoder))
         avr_cycle_timer_register(avr, edge_cycles[encoder], turn, (void *)(intptr_t)encoder);
