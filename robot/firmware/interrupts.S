@@ -2,7 +2,7 @@
  * The two interrupts that come most often, by hand: an encoder's edge must be read before the next one comes, and waits for
  * whichever of the two is running. A compiler saves registers first and reads the pins after 28 cycles; this does after 10.
  *
- * Cycles are counted with the 7 that the chip needs to get here, and for the ATmega328P. The ATmega2560 needs 3 more.
+ * Cycles are counted with the 7 that the chip needs to get here, and for the ATmega328P. The ATmega2560 needs 2 more.
  */
 #define __SFR_OFFSET 0
 #include <avr/io.h>
@@ -20,7 +20,7 @@
     sts     \counter + 1, r31
 .endm
 
-/* An edge: 59 cycles, 72 if both encoders made a step. Its C is in encoders.c, encoders_start(). */
+/* An edge: 59 cycles, 71 if both encoders made a step. Its C is in encoders.c, encoders_start(). */
 .global ENCODER_INTERRUPT
 ENCODER_INTERRUPT:
     push    r30
@@ -52,7 +52,7 @@ ENCODER_INTERRUPT:
     pop     r30
     reti
 
-/* A byte from the line, into the ring of serial.c: 42 cycles. */
+/* A byte from the line, into the ring of serial.c: 39 cycles. */
 .global SERIAL_RECEIVED_INTERRUPT
 SERIAL_RECEIVED_INTERRUPT:
     push    r24
