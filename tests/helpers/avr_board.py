@@ -25,7 +25,7 @@ LONGEST_SILENCE_S = 0.06
 #: of a bridge that is well: its fault output is high, all other contacts are closed
 WELL = 0x08
 
-_REPORT = struct.Struct("<Ifdddii")
+_REPORT = struct.Struct("<IfddII")
 _INPUTS = struct.Struct("<iiBBxx")
 
 
@@ -51,13 +51,11 @@ class _Action(enum.IntEnum):
 class Change:
     """
     :param chip_s: when the motor's pins changed, on the chip's clock
-    :param computer_s: the same on ``time.perf_counter``
     :param received_s: when the last byte had come from the line, on the chip's clock
     :param volt: at the motor from then on
     """
 
     chip_s: float
-    computer_s: float
     received_s: float
     volt: float
 
@@ -131,11 +129,6 @@ class AvrBoard:
         self._thread = threading.Thread(target=self._run, name="chip", daemon=True)
 
     @property
-    def applied_voltages(self) -> list[tuple[float, float]]:
-        """Changes of the motor's voltage: time (of ``time.perf_counter``) and volts."""
-        return [(change.computer_s, change.volt) for change in list(self.changes)]
-
-    @property
     def volt(self) -> float:
         """At the motor now."""
         return self.changes[-1].volt if self.changes else 0.0
@@ -198,7 +191,6 @@ class AvrBoard:
         is_millisecond: int,
         duty: float,
         chip_s: float,
-        computer_s: float,
         received_s: float,
         n_lost_bytes: int,
         n_restarts: int,
@@ -207,7 +199,7 @@ class AvrBoard:
         volt = SUPPLY_VOLT * duty
         if not is_millisecond:
             self.cart.set_voltage(volt)
-            self.changes.append(Change(chip_s, computer_s, received_s, volt))
+            self.changes.append(Change(chip_s, received_s, volt))
             return
         self.chip_s, self.n_lost_bytes, self.n_restarts = chip_s, n_lost_bytes, n_restarts
         action, self._action = self._action, _Action.NOTHING

@@ -55,10 +55,8 @@ typedef struct {
     uint32_t is_millisecond;
     /* Of the supply; the direction is the sign. */
     float duty;
-    /* Since the chip was switched on, on its own clock; and on this computer's. */
-    double chip_s, computer_s;
-    /* When the chip had the last byte from the line. */
-    double received_s;
+    /* Since the chip was switched on, on its own clock: now, and when it had the last byte from the line. */
+    double chip_s, received_s;
     uint32_t n_lost_bytes, n_restarts;
 } report_t;
 
@@ -252,7 +250,7 @@ static void open_terminal(void)
 
 static void report(bool is_millisecond, float duty)
 {
-    report_t out = {is_millisecond, duty, chip_now_s(), base_s + chip_now_s(), received_s, n_lost_bytes, n_restarts};
+    report_t out = {is_millisecond, duty, chip_now_s(), received_s, n_lost_bytes, n_restarts};
     if (write(STDOUT_FILENO, &out, sizeof(out)) != sizeof(out))
         exit(0);
 }
