@@ -28,10 +28,10 @@ uint8_t guard_flags(void);
 /* Milliseconds since the start; wraps. One byte, so that it can be read at any time. */
 uint8_t guard_milliseconds(void);
 
-/* Call with interrupts off: quarters of a millisecond's thousandth that have passed since, 0 to 249, or more if one is due. */
+/* Call with interrupts off: ticks since that millisecond began, 0 to 249, or more if the next has not been counted yet. */
 uint16_t guard_ticks_since(void);
 
-/* Microseconds for each of those ticks. */
+/* Length of such a tick. */
 #define TICK_US 4
 
 #endif

@@ -8,34 +8,26 @@
  * pins and each millisecond, and after a millisecond it reads what the cart does in the next (inputs_t) from standard input.
  * It ends with that.
  *
- * It is stricter than simavr: a byte takes the time that it takes on the line, and one that comes while three are unread is
- * lost, as in the chip. Time in which this program was kept from running does not exist for the chip.
+ * Time in which this program was kept from running does not exist for the chip.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <simavr/avr_ioport.h>
-#include <simavr/avr_uart.h>
 #include <simavr/sim_avr.h>
 #include <simavr/sim_hex.h>
-#include <simavr/sim_time.h>
 
-#define FREQUENCY 16000000
+#include "line.h"
+
 #define CHUNK_CYCLES (FREQUENCY / 5000)
 #define MS_CYCLES (FREQUENCY / 1000)
-/* Of a line of 1,000,000 baud: ten bits. */
-#define BYTE_CYCLES 160
 #define LONGEST_LAG_S 0.002
-
-DEFINE_FIFO(uint16_t, uart_fifo);
 
 /* Addresses in data memory are the same in both chips but for these. */
 typedef struct {
@@ -49,7 +41,7 @@ static const chip_t chips[] = {
     {"atmega328p", 'C', 'D', 4, 1, 0, 0x26, 0x29},
     {"atmega2560", 'B', 'A', 0, 5, 6, 0x23, 0x20},
 };
-enum { DDRB = 0x24, PORTB = 0x25, TCCR1A = 0x80, TCCR1B = 0x81, ICR1 = 0x86, OCR1A = 0x88, UCSR0A = 0xC0, UBRR0 = 0xC4 };
+enum { DDRB = 0x24, PORTB = 0x25, TCCR1A = 0x80, TCCR1B = 0x81, ICR1 = 0x86, OCR1A = 0x88 };
 
 typedef struct {
     uint32_t is_millisecond;
@@ -71,15 +63,9 @@ enum { NOTHING, RESTART, HANG, UNPLUG, CORRUPT_ANSWERS, TRUNCATE_ANSWERS };
 
 static const chip_t *chip;
 static avr_t *avr;
-static avr_uart_t *uart;
 static avr_irq_t *encoder_irq, *switch_irq;
-static int terminal = -1;
 static double base_s;
-static uint8_t arriving[65536], leaving[65536];
-static size_t n_arriving, n_arrived, n_leaving;
-static bool corrupts, truncates;
-static uint32_t n_lost_bytes, n_restarts;
-static double received_s;
+static uint32_t n_restarts;
 static int32_t count[2], target[2];
 static uint32_t edge_cycles[2];
 static uint8_t contacts = 0x08;
@@ -97,7 +83,7 @@ static double computer_now_s(void)
     return now.tv_sec + 1e-9 * now.tv_nsec;
 }
 
-static void fail(const char *what)
+void fail(const char *what)
 {
     fprintf(stderr, "simulated_board: %s\n", what);
     exit(2);
@@ -148,7 +134,7 @@ static void after_reset(avr_t *the_avr)
     n_restarts++;
     avr->data[chip->encoder_pins] = encoder_levels();
     avr->data[chip->switch_pins] = contacts << chip->first_switch_bit;
-    n_arriving = n_arrived = 0;
+    line_reset();
 }
 
 /* What the bridge makes of the pins. Settings that the firmware never uses count as the worst. */
@@ -169,88 +155,11 @@ static float motor_duty(void)
     return high >= top ? sign : sign * (high + 1) / (top + 1);
 }
 
-/* --- the line --- */
-
-static void chip_sent(avr_irq_t *irq, uint32_t value, void *param)
-{
-    static int n_in_frame;
-    uint8_t byte = (uint8_t)value;
-    n_in_frame = byte ? n_in_frame + 1 : 0;
-    /* In the sequence number, and never a delimiter. */
-    if (corrupts && n_in_frame == 4)
-        byte = (byte ^ 0x80) ? byte ^ 0x80 : 0x40;
-    if (truncates && n_in_frame > 9)
-        return;
-    if (n_leaving < sizeof(leaving))
-        leaving[n_leaving++] = byte;
-}
-
-static bool baud_is_right(void)
-{
-    const uint8_t *data = avr->data;
-    uint32_t cycles = ((data[UBRR0] | data[UBRR0 + 1] << 8) + 1) * (data[UCSR0A] & 2 ? 8 : 16);
-    return 10 * cycles == BYTE_CYCLES;
-}
-
-static avr_cycle_count_t deliver(avr_t *the_avr, avr_cycle_count_t when, void *param)
-{
-    if (n_arrived == n_arriving) {
-        n_arrived = n_arriving = 0;
-        return 0;
-    }
-    uint8_t byte = arriving[n_arrived++];
-    /* simavr adds a parity bit that is not there. */
-    uart->cycles_per_byte = BYTE_CYCLES;
-    if (uart_fifo_get_read_size(&uart->input) >= 3)
-        n_lost_bytes++;
-    else if (baud_is_right())
-        avr_raise_irq(uart->io.irq + UART_IRQ_INPUT, byte);
-    received_s = chip_now_s();
-    return when + BYTE_CYCLES;
-}
-
-static void exchange_bytes(void)
-{
-    if (terminal < 0)
-        return;
-    size_t sent = 0;
-    while (sent < n_leaving) {
-        ssize_t n = write(terminal, leaving + sent, n_leaving - sent);
-        /* Nobody reads: a board without flow control loses what its buffer does not hold. */
-        if (n <= 0)
-            break;
-        sent += n;
-    }
-    n_leaving = 0;
-    ssize_t n = read(terminal, arriving + n_arriving, sizeof(arriving) - n_arriving);
-    if (n > 0) {
-        n_arriving += n;
-        if (!avr_cycle_timer_status(avr, deliver, NULL))
-            avr_cycle_timer_register(avr, BYTE_CYCLES, deliver, NULL);
-    }
-}
-
-static void open_terminal(void)
-{
-    terminal = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
-    if (terminal < 0 || grantpt(terminal) || unlockpt(terminal))
-        fail("no pseudo-terminal");
-    /* This end stays open, so that the terminal outlives a computer that closes its own. */
-    int other = open(ptsname(terminal), O_RDWR | O_NOCTTY);
-    struct termios settings;
-    if (other < 0 || tcgetattr(other, &settings))
-        fail("no pseudo-terminal");
-    cfmakeraw(&settings);
-    tcsetattr(other, TCSANOW, &settings);
-    printf("%s\n", ptsname(terminal));
-    fflush(stdout);
-}
-
 /* --- time and the one who started us --- */
 
 static void report(bool is_millisecond, float duty)
 {
-    report_t out = {is_millisecond, duty, chip_now_s(), received_s, n_lost_bytes, n_restarts};
+    report_t out = {is_millisecond, duty, chip_now_s(), line_received_s(), line_lost_bytes(), n_restarts};
     if (write(STDOUT_FILENO, &out, sizeof(out)) != sizeof(out))
         exit(0);
 }
@@ -270,16 +179,13 @@ static void act(uint8_t action)
         avr->sreg[S_I] = 0;
         break;
     case UNPLUG:
-        /* The other end, too, hears of it. */
-        for (int fd = 3; fd < 16; fd++)
-            close(fd);
-        terminal = -1;
+        line_unplug();
         break;
     case CORRUPT_ANSWERS:
-        corrupts = true;
+        line_damage(true, false);
         break;
     case TRUNCATE_ANSWERS:
-        truncates = true;
+        line_damage(false, true);
         break;
     }
 }
@@ -340,7 +246,7 @@ static void run(void)
             if (duty != before)
                 report(false, before = duty);
         }
-        exchange_bytes();
+        line_exchange();
         if (chunk % (MS_CYCLES / CHUNK_CYCLES) == 0)
             next_millisecond(before);
         keep_pace();
@@ -359,18 +265,6 @@ static void load(const char *path)
         memcpy(avr->flash + chunks[i].baseaddr, chunks[i].data, chunks[i].size);
         avr->codeend = chunks[i].baseaddr + chunks[i].size;
     }
-}
-
-static void find_uart(void)
-{
-    for (avr_io_t *io = avr->io_port; io; io = io->next)
-        if (!strcmp(io->kind, "uart") && ((avr_uart_t *)io)->name == '0')
-            uart = (avr_uart_t *)io;
-    if (!uart)
-        fail("no serial line in this chip");
-    uint32_t flags = 0;
-    avr_ioctl(avr, AVR_IOCTL_UART_SET_FLAGS('0'), &flags);
-    avr_irq_register_notify(uart->io.irq + UART_IRQ_OUTPUT, chip_sent, NULL);
 }
 
 int main(int argc, char **argv)
@@ -394,7 +288,6 @@ int main(int argc, char **argv)
     switch_irq = avr_io_getirq(avr, AVR_IOCTL_IOPORT_GETIRQ(chip->switch_port), 0);
     wire(chip->encoder_port, encoder_irq, 0, 0);
     wire(chip->switch_port, switch_irq, chip->first_switch_bit, contacts);
-    find_uart();
-    open_terminal();
+    line_open(avr);
     run();
 }
