@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo check test coverage lint type format bench docs clean
+.PHONY: help demo check test coverage lint type format bench docs firmware clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,8 @@ help:
 	@echo "make type    check types"
 	@echo "make format  format the code"
 	@echo "make docs    build the documentation"
+	@echo "make firmware"
+	@echo "             build the serial board's hex files, into robot/firmware/build"
 	@echo "make bench   measure speed and rewrite benchmarks/results"
 
 .venv/installed: pyproject.toml constraints.txt
@@ -58,5 +60,9 @@ docs: .venv/installed
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# Of your rig: make firmware SUPPLY_MV=12000 VOLTAGE_LIMIT_MV=6000 (docs/wiring.md)
+firmware:
+	@$(MAKE) --no-print-directory -C robot/firmware
+
 clean:
-	rm -rf docs/_build .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf robot/firmware/build docs/_build .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs

@@ -146,6 +146,29 @@ class TestFirmware:
         assert self.send(Configure(50, 60_000), 0.0) == protocol.Configured(50, 10_000)
         assert self.firmware.cart.voltage == 0.0
 
+    def test_the_watchdog_is_taken_within_bounds(self) -> None:
+        assert self.send(Configure(0, 5000), 0.0) == protocol.Configured(1, 5000)
+        assert self.send(Configure(5000, 5000), 0.0) == protocol.Configured(1000, 5000)
+
+    @pytest.mark.parametrize(("flag", "sign"), [(Flag.LIMIT_POSITIVE, 1), (Flag.LIMIT_NEGATIVE, -1)])
+    def test_limit_switches(self, flag: Flag, sign: int) -> None:
+        self.send(Configure(50, 5000), 0.0)
+        self.send(Drive(sign * 1000), 0.0)
+        self.firmware.limits = flag
+        self.firmware.tick(0.001)
+        assert self.firmware.cart.voltage == 0.0
+        self.send(Drive(sign * 1000), 0.002)
+        assert (self.state(0.002).applied_mv, self.state(0.002).flags) == (0, Flag.ENABLED | flag)
+        self.send(Drive(-sign * 1000), 0.003)
+        assert self.state(0.003).applied_mv == -sign * 1000
+
+    def test_a_slip_is_told_until_it_is_configured(self) -> None:
+        self.firmware.slipped = True
+        self.send(Stop(), 0.0)
+        assert self.state(0.0).flags == Flag.SLIPPED
+        self.send(Configure(50, 5000), 0.0)
+        assert self.state(0.0).flags == Flag.ENABLED
+
     def test_fault_and_restart(self) -> None:
         self.send(Configure(50, 5000), 0.0)
         self.send(Drive(1000), 0.0)
@@ -243,6 +266,32 @@ class TestConnecting:
             pytest.fail("it must not open")
         talk.join()
 
+    def test_a_board_tells_its_version_to_another(self, board: VirtualSerialBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The computer's version changes, not the board's: its decoder was made before."""
+        monkeypatch.setattr("nopg_robot.plants.serial_board.encode", lambda number, message: wrapped(number, message, 3))
+        monkeypatch.setattr("nopg_robot.plants.serial_board.Decoder", lambda: OtherDecoder())
+        plant = SerialPlant(connection(board.port, connect_timeout_s=0.5))
+        with pytest.raises(PlantError, match="the board speaks version 1 of the protocol"), plant:
+            pytest.fail("it must not open")
+
+    def test_a_board_may_allow_less_silence_than_was_asked_for(
+        self, board: VirtualSerialBoard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("nopg_robot.virtual.serial_board.LONGEST_WATCHDOG_MS", 60)
+        with SerialPlant(connection(board.port)) as plant:
+            plant.read()
+            plant.write(1.0)
+            time.sleep(0.2)
+            assert wait_for_zero(board) <= 0.06 + SLACK_S
+            with pytest.raises(PlantError, match=r"no command reached it for 0\.06 s"):
+                plant.read()
+
+    def test_what_is_written_at_a_limit_switch_is_not_applied(self, board: VirtualSerialBoard, plant: SerialPlant) -> None:
+        board.firmware.limits = Flag.LIMIT_POSITIVE
+        plant.read()
+        assert plant.write(1.0) == 0.0
+        assert plant.write(-1.0) == -1.0
+
     def test_a_board_that_starts_slowly(self) -> None:
         board = VirtualSerialBoard()
         start = threading.Timer(0.3, board.__enter__)
@@ -272,6 +321,20 @@ class TestConnecting:
                 use()
 
 
+def wrapped(number: int, message: Message, version: int) -> bytes:
+    return protocol.wrap(message.TYPE, number, message.payload(), version)
+
+
+class OtherDecoder(protocol.Decoder):
+    """Of a program that speaks version 3."""
+
+    def _read(self, packet: bytes) -> Frame | None:
+        if packet[0] != 3:
+            self.other_version = packet[0]
+            return None
+        return super()._read(packet)
+
+
 def wrong_length(board: VirtualSerialBoard) -> None:
     board.send_garbage(protocol.wrap(State.TYPE, 1, b"\1" * 20))
 
@@ -282,6 +345,10 @@ def stale_backlog(board: VirtualSerialBoard) -> None:
 
 def own_fault(board: VirtualSerialBoard) -> None:
     board.firmware.fault = True
+
+
+def slip(board: VirtualSerialBoard) -> None:
+    board.firmware.slipped = True
 
 
 def lost_drives(board: VirtualSerialBoard) -> None:
@@ -351,9 +418,10 @@ class TestGivenUp:
             (lambda board: board.truncate_next(10_000), "no answer within 250 ms"),
             (lambda board: board.restart(), "has restarted"),
             (own_fault, "a fault of its own"),
+            (slip, "counts may be missing"),
             (lost_drives, "has not taken the last 3 commands"),
         ],
-        ids=["hangs", "cable pulled", "crc", "half frames", "restarted", "fault", "drives lost"],
+        ids=["hangs", "cable pulled", "crc", "half frames", "restarted", "fault", "slip", "drives lost"],
     )
     def test_accident(
         self, board: VirtualSerialBoard, plant: SerialPlant, accident: Callable[[VirtualSerialBoard], None], reason: str

@@ -70,7 +70,7 @@ def all_numbers() -> list[tuple[str, str]]:
 
 
 def test_the_shipped_files_are_these():
-    assert set(shipped_rigs()) == {"simulated", "quanser_ip02_quarc", "quanser_ip02_hil", "serial_board"}
+    assert set(shipped_rigs()) == {"simulated", "quanser_ip02_quarc", "quanser_ip02_hil", "serial_board", "avr_board"}
 
 
 @pytest.mark.parametrize("name", sorted(shipped_rigs()))

@@ -122,6 +122,7 @@ def test_rig_files_come_with_the_wheel(rig_pc):
         "for name in shipped_rigs(): print(name, RigFile.load(name).connection.plant)"
     )
     assert names.splitlines() == [
+        "avr_board serial",
         "quanser_ip02_hil hil",
         "quanser_ip02_quarc quarc",
         "serial_board serial",

@@ -61,12 +61,15 @@ class SerialPlant(Plant):
         self._counter_bits, self._voltage_limit_volt = counter_bits, voltage_limit_volt
         self.clock = MonotonicClock()
         self._board_clock = BoardClock()
+        # What the board took; it may allow less than the rig file.
+        self._watchdog_s = connection.watchdog_s
         self.decoder = Decoder()
         self.ignored = 0
         self._port: Any = None
         self._sequence = 0
         self._last_command, self._lost_drives = 0, 0
         self._limit_mv = 0
+        self._flags = Flag(0)
         # Once the rig is known to be lost, closing it has nothing new to say.
         self._failed = False
 
@@ -101,7 +104,9 @@ class SerialPlant(Plant):
         # Towards zero: what is sent is never more than what was asked.
         voltage_mv = min(max(int(volt * 1000.0), -self._limit_mv), self._limit_mv)
         self._last_command = self._send(Drive(voltage_mv))
-        return voltage_mv / 1000.0
+        # At a limit switch the board takes none towards it.
+        towards = Flag.LIMIT_POSITIVE if voltage_mv > 0 else Flag.LIMIT_NEGATIVE
+        return 0.0 if self._flags & towards else voltage_mv / 1000.0
 
     def close(self) -> None:
         if self._port is None:
@@ -111,8 +116,7 @@ class SerialPlant(Plant):
             state = self._ask(Stop(), State, STOP_TIMEOUT_S, resend_s=STOP_TIMEOUT_S / 3.0, n_tries=3)
             if (state is None or state.applied_mv != 0) and not known:
                 raise self._failure(
-                    "the board did not confirm zero volts; its watchdog takes the voltage away after "
-                    f"{self._connection.watchdog_s:g} s"
+                    f"the board did not confirm zero volts; its watchdog takes the voltage away after {self._watchdog_s:g} s"
                 )
         except PlantError:
             if not known:
@@ -175,19 +179,25 @@ class SerialPlant(Plant):
         taken = self._ask(asked, Configured, self._connection.connect_timeout_s, resend_s=HELLO_EVERY_S, n_tries=None)
         if taken is None:
             raise self._failure("the board does not take its configuration")
-        if taken.watchdog_ms != watchdog_ms or taken.voltage_limit_mv > limit_mv:
+        if not 1 <= taken.watchdog_ms <= watchdog_ms or taken.voltage_limit_mv > limit_mv:
             raise self._failure(f"the board was asked for {asked} and took {taken}")
+        self._watchdog_s = taken.watchdog_ms / 1000.0
         # The last of them is what the board took, if it was asked more than once.
         self._last_command, self._lost_drives = self._sequence, 0
         self._limit_mv = min(taken.voltage_limit_mv, 0x7FFF)
 
     def _check(self, state: State) -> None:
+        self._flags = Flag(state.flags)
         if state.flags & Flag.FAULT:
-            raise self._failure("the board reports a fault of its own and holds 0 V: look at its emergency stop and amplifier")
-        if state.flags & Flag.WATCHDOG_EXPIRED:
             raise self._failure(
-                f"the board's watchdog has cut the motor: no command reached it for {self._connection.watchdog_s:g} s"
+                "the board reports a fault of its own and holds 0 V: look at its emergency stop, amplifier and limit switches"
             )
+        if state.flags & Flag.SLIPPED:
+            raise self._failure(
+                "an encoder made a step that it cannot make, so that counts may be missing: look at its cable and plug"
+            )
+        if state.flags & Flag.WATCHDOG_EXPIRED:
+            raise self._failure(f"the board's watchdog has cut the motor: no command reached it for {self._watchdog_s:g} s")
         if not state.flags & Flag.ENABLED:
             raise self._failure("the board has restarted since it was configured: look at its power supply")
         self._lost_drives = 0 if state.last_command == self._last_command else self._lost_drives + 1

@@ -28,6 +28,12 @@ class Flag(enum.IntFlag):
     WATCHDOG_EXPIRED = 2
     #: the board has a problem of its own (emergency stop, hot amplifier, ...) and holds 0 V
     FAULT = 4
+    #: both channels of an encoder changed at once: counts may be missing; until CONFIGURE
+    SLIPPED = 8
+    #: the limit switch at the end that negative voltages lead to: none of them until it closes again
+    LIMIT_NEGATIVE = 16
+    #: the same at the other end
+    LIMIT_POSITIVE = 32
 
 
 class Message:
@@ -80,7 +86,7 @@ class Configure(Message):
     """
     Zero volts, the watchdog cleared, and from now on:
 
-    :param watchdog_ms: longest time between two DRIVE frames
+    :param watchdog_ms: longest time between two DRIVE frames, 1 to 1000
     :param voltage_limit_mv: largest voltage
     """
 
@@ -92,7 +98,7 @@ class Configure(Message):
 
 @dataclass(frozen=True)
 class Configured(Message):
-    """Answer to :class:`Configure`: what is in force now. A board may take a lower voltage than asked, never a higher one."""
+    """Answer to :class:`Configure`: what is in force now. A board may take less of both than asked, never more."""
 
     TYPE = 0x82
     LAYOUT = struct.Struct("<HH")
@@ -216,11 +222,13 @@ class Decoder:
     """
     Bytes in, frames out, whatever the bytes are. It holds no more than one frame's bytes.
 
-    ``dropped`` counts what was not a frame, ``other_version`` is the version of the last frame of another protocol.
+    ``dropped`` counts what was not a frame, ``other_version`` is the version of the last frame of another protocol, and
+    ``other_hello`` the number of its last HELLO, which a board answers in its own version.
     """
 
     dropped: Dropped = field(default_factory=Dropped)
     other_version: int | None = None
+    other_hello: int | None = None
     _rest: bytes = b""
     _skipping: bool = False
 
@@ -268,6 +276,8 @@ class Decoder:
         if version != VERSION:
             self.dropped.version += 1
             self.other_version = version
+            if kind == Hello.TYPE and not payload:
+                self.other_hello = sequence
         elif message_type is None:
             self.dropped.unknown_type += 1
         elif len(payload) != message_type.LAYOUT.size:

@@ -14,6 +14,7 @@ from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 # As on the lab's amplifier input.
 VOLTAGE_LIMIT_MV = 10_000
+LONGEST_WATCHDOG_MS = 1000
 TICK_S = 0.001
 
 
@@ -29,6 +30,10 @@ class Firmware:
         self.cart, self.counter_bits = cart, counter_bits
         #: set by the board's own protection; holds 0 V
         self.fault = False
+        #: an encoder lost counts; CONFIGURE forgets it
+        self.slipped = False
+        #: limit switches that are open
+        self.limits = Flag(0)
         #: it loses the frames that drive it
         self.ignores_drive = False
         #: changes of the motor's voltage: seconds on the board's clock, volts
@@ -52,7 +57,7 @@ class Firmware:
         self.cart.advance_to(time_s)
         if self._driven_s is not None and time_s - self._driven_s >= self._watchdog_s:
             self._expired, self._driven_s = True, None
-        if self._expired or self.fault:
+        if self._expired or self.fault or self._blocked(self._applied_mv):
             self._apply(0, time_s)
 
     def answer(self, frame: Frame, time_s: float) -> bytes:
@@ -65,8 +70,7 @@ class Firmware:
         self.cart.advance_to(time_s)
         message, sequence = frame.message, frame.sequence
         if isinstance(message, protocol.Hello):
-            name = b"virtual board".ljust(16, b"\0")
-            return protocol.encode(sequence, protocol.Info(self.counter_bits, VOLTAGE_LIMIT_MV, name))
+            return self.introduce(sequence)
         if isinstance(message, protocol.Configure):
             return self._configure(sequence, message, time_s)
         if isinstance(message, protocol.Poll):
@@ -78,12 +82,21 @@ class Firmware:
             self._drive(sequence, message.voltage_mv, time_s)
         return b""
 
+    def introduce(self, sequence: int) -> bytes:
+        """
+        :param sequence: number of a HELLO, also of another version's: only so does the computer hear which one this is
+        :return: bytes to send back
+        """
+        name = b"virtual board".ljust(16, b"\0")
+        return protocol.encode(sequence, protocol.Info(self.counter_bits, VOLTAGE_LIMIT_MV, name))
+
     def _configure(self, sequence: int, message: protocol.Configure, time_s: float) -> bytes:
         self._stop(sequence, time_s)
-        self._configured = True
-        self._watchdog_s = message.watchdog_ms / 1000.0
+        self._configured, self.slipped = True, False
+        watchdog_ms = min(max(message.watchdog_ms, 1), LONGEST_WATCHDOG_MS)
+        self._watchdog_s = watchdog_ms / 1000.0
         self._limit_mv = min(message.voltage_limit_mv, VOLTAGE_LIMIT_MV)
-        return protocol.encode(sequence, protocol.Configured(message.watchdog_ms, self._limit_mv))
+        return protocol.encode(sequence, protocol.Configured(watchdog_ms, self._limit_mv))
 
     def _stop(self, sequence: int, time_s: float) -> None:
         self._apply(0, time_s)
@@ -96,7 +109,12 @@ class Firmware:
         if self._expired or self.fault:
             return
         self._driven_s = time_s
-        self._apply(min(max(voltage_mv, -self._limit_mv), self._limit_mv), time_s)
+        taken_mv = min(max(voltage_mv, -self._limit_mv), self._limit_mv)
+        self._apply(0 if self._blocked(taken_mv) else taken_mv, time_s)
+
+    def _blocked(self, voltage_mv: int) -> bool:
+        """Whether a limit switch is open at the end that this voltage leads to."""
+        return bool(self.limits & (Flag.LIMIT_POSITIVE if voltage_mv > 0 else Flag.LIMIT_NEGATIVE))
 
     def _apply(self, voltage_mv: int, time_s: float) -> None:
         if voltage_mv != self._applied_mv:
@@ -107,6 +125,7 @@ class Firmware:
     def _state(self, time_s: float) -> protocol.State:
         cart, pole = (_wrapped(count, self.counter_bits) for count in self.cart.counts)
         flags = Flag.ENABLED * self._configured | Flag.WATCHDOG_EXPIRED * self._expired | Flag.FAULT * self.fault
+        flags |= Flag.SLIPPED * self.slipped | self.limits
         time_us = int(time_s * 1e6) & 0xFFFFFFFF
         return protocol.State(time_us, cart, pole, self._applied_mv, self._last_command, int(flags))
 
@@ -212,6 +231,9 @@ class VirtualSerialBoard:
                 # It may have begun to hang since it listened.
                 for frame in self._decoder.feed(b"" if self._hanging else data):
                     self._send(self.firmware.answer(frame, time_s))
+                if self._decoder.other_hello is not None:
+                    self._send(self.firmware.introduce(self._decoder.other_hello))
+                    self._decoder.other_hello = None
                 self.firmware.tick(time_s)
 
     def _listen(self) -> bytes:
