@@ -1,7 +1,7 @@
 """When a sample was taken that does not say so: samples of a steady stream are a clock."""
 
 # The stream is watched for so long before it is believed to be steady.
-LEARN_S = 2.0
+LEARN_S = 3.0
 # A model's clock may go wrong by so much, and what was learnt of it too: samples age more slowly than this unnoticed.
 TOLERANCE = 0.005
 
@@ -16,7 +16,7 @@ class SampleClock:
     """
 
     def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
+        self._seen: list[tuple[int, float]] = []
         self._period_s: float | None = None
         self._last: tuple[int, float] = (0, 0.0)
 
@@ -26,20 +26,28 @@ class SampleClock:
         :param received_s: when it was read
         :return: when it was taken, at the latest then
         """
-        if self._first is None:
-            self._first = (number, received_s)
-        if self._period_s is None:
-            self._learn(number, received_s)
-            taken_s = received_s
-        else:
+        taken_s = received_s
+        if self._period_s is not None:
             before, before_s = self._last
             taken_s = min(received_s, before_s + (number - before) * self._period_s)
+        else:
+            self._learn(number, received_s)
         self._last = (number, taken_s)
         return taken_s
 
     def _learn(self, number: int, received_s: float) -> None:
-        assert self._first is not None
-        first, first_s = self._first
-        if received_s - first_s >= LEARN_S and number > first:
-            # Rather too long: then samples seem to be young, and none is blamed for what is not its fault.
-            self._period_s = (1.0 + TOLERANCE) * (received_s - first_s) / (number - first)
+        self._seen.append((number, received_s))
+        first, first_s = self._seen[0]
+        if received_s - first_s < LEARN_S or number == first:
+            return
+        rough_s = (received_s - first_s) / (number - first)
+
+        def quickest(seen: list[tuple[int, float]]) -> tuple[int, float]:
+            """Any may have waited to be read; this one did least."""
+            return min(seen, key=lambda each: each[1] - each[0] * rough_s)
+
+        third = max(1, len(self._seen) // 3)
+        (early, early_s), (late, late_s) = quickest(self._seen[:third]), quickest(self._seen[-third:])
+        # Rather too long: then samples seem to be young, and none is blamed for what is not its fault.
+        self._period_s = (1.0 + TOLERANCE) * ((late_s - early_s) / (late - early) if late > early else rough_s)
+        self._seen.clear()
