@@ -5,6 +5,7 @@ killed leaves no voltage behind, on rigs whose own watchdog would not have acted
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,10 +37,10 @@ from nopg_robot.virtual.serial_board import VirtualSerialBoard
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 
-# Of the rig file: the thread acts after it, the process after twice of it.
-GUARD_S = 0.1
+# Of the rig file: the thread acts after it, the process after twice of it, and both before a board does.
+GUARD_S = 0.3
 # Stated allowance for a loaded computer.
-LOAD_S = 0.1
+LOAD_S = 0.25
 HOLD_S = 2.0
 
 
@@ -66,11 +67,11 @@ def bench(plant: str) -> Iterator[Bench]:
     }
     if plant == "quarc":
         with VirtualQuarcServer(cart, watchdog_s=None) as server:
-            connection = {"host": server.address[0], "port": server.address[1], "watchdog_s": None, "read_timeout_s": 0.09}
+            connection = {"host": server.address[0], "port": server.address[1], "watchdog_s": None, "read_timeout_s": 0.25}
             yield Bench(changed(RigFile.load("quanser_ip02_quarc"), connection=connection, **patient), server)
     else:
         with VirtualSerialBoard(cart=cart) as board:
-            connection = {"port": board.port, "watchdog_s": 1.0, "read_timeout_s": 0.09}
+            connection = {"port": board.port, "watchdog_s": 1.0, "read_timeout_s": 0.25}
             yield Bench(changed(RigFile.load("serial_board"), connection=connection, **patient), board)
 
 
@@ -108,7 +109,7 @@ def test_a_call_that_holds_the_interpreter(plant, tmp_path):
         assert rig.zero_after(held_s) < OUTSIDE_PATIENCE * GUARD_S + LOAD_S
         assert program.returncode == 0, errors
         assert "the guard process has cut the motor" in output
-        assert "guard process: the program was silent for 2" in errors
+        assert re.search(r"guard process: the program was silent for [67]\d\d ms: 0 V were sent to the motor", errors)
     log = read_flight(tmp_path / "log.npz")
     assert log.complete
     assert log.interventions[-1].reason == "deadline"
