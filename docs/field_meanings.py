@@ -108,6 +108,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "voltage_volt": _PHASE_VOLT,
         "push_s": "length of each push, s; below `timeout_s`",
         "min_travel_m": "the cart must move by this in one direction at least, m",
+        "latency_s": "the cart must be seen to move within this time of the push, s",
         "timeout_s": _TIME_LIMIT,
     },
     "Homing": {

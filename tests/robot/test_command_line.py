@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from helpers.policy_files import write_policy
+from helpers.policy_files import write_endless_policy, write_policy
 from helpers.rigs import changed
 from nopg_robot.commands import collect, deploy
 from nopg_robot.flight import recorder as flight_recorder
@@ -367,3 +367,29 @@ def test_a_signal_stops_in_order(policy, phase, number):
     log = read_flight("log.npz")
     assert log.complete
     assert log.interventions[-1].reason == "operator"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
+@pytest.mark.parametrize("options", [("--dry-run",), ("--dry-run", "--fast")])
+def test_a_policy_that_never_answers(tmp_path, options):
+    """No signal is heard any more. The guard says what happened, seals the log and ends the program."""
+    endless = write_endless_policy(tmp_path / "endless.onnx")
+    process = start("deploy", endless, "--plain", "--no-plot", "--log", "log.npz", *options)
+    try:
+        for line in process.stdout:
+            if "Simulated cart" in line:
+                break
+        time.sleep(1.0)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 5, output + errors
+    assert "waited 3 s in vain for the policy to answer. The motor was cut" in errors
+    assert "Flight log: log.npz" in errors
+    log = read_flight("log.npz")
+    assert log.complete
+    assert log.interventions[-1].reason == "deadline"
+    assert (log.summary["outcome"], log.summary["phase"]) == ("stopped", "run")

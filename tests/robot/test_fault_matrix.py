@@ -41,12 +41,12 @@ from nopg_robot.plants import Rig, open_rig
 from nopg_robot.plants.simulated import SimulatedPlant
 from nopg_robot.rig.errors import PlantError, RecorderError
 from nopg_robot.rig.file import RigFile
-from nopg_robot.run import deployment
-from nopg_robot.run.deployment import RunOptions, deploy, describe
+from nopg_robot.run import deployment, watchdog
+from nopg_robot.run.deployment import RunOptions, deploy, describe, run_session
 from nopg_robot.run.display import NullDisplay
 from nopg_robot.run.loop import ControlLoop
 from nopg_robot.run.rig_env import RigEnv
-from nopg_robot.run.session import Session, run_episode
+from nopg_robot.run.session import Session, run_episode, summarize
 from nopg_robot.run.stop import StopRequest
 from nopg_robot.run.watchdog import GuardedPlant
 from nopg_robot.virtual import hil_stub
@@ -464,7 +464,7 @@ from nopg_robot.control.observation import Observer
 from nopg_robot.plants import open_rig
 from nopg_robot.rig.file import RigFile
 from nopg_robot.control.safety import Checks
-from nopg_robot.run.session import Session, run_episode
+from nopg_robot.run.session import Session, run_episode, summarize
 from nopg_robot.run.stop import StopRequest
 
 file = RigFile.load(sys.argv[1])
@@ -581,6 +581,65 @@ def test_the_loop_ends_at_zero_volts(tmp_path):
         assert plant.cart.voltage == 0.0
 
 
+def test_a_connection_that_breaks_where_the_rig_has_no_watchdog(tmp_path):
+    """The last voltage would stay for ever: it is taken away over another connection, and the operator hears of it."""
+    with VirtualQuarcServer(WatchedCart(), watchdog_s=None) as server:
+        host, port = server.address
+        connection = {"host": host, "port": port, "watchdog_s": None, "read_timeout_s": 0.1}
+        file = changed(RigFile.load("quanser_ip02_quarc"), connection=connection, timing={"miss_s": 1.0, "watchdog_s": 0.5})
+        rig = Bench(file, server.cart, server)
+        session = None
+
+        def work(opened: Session) -> Any:
+            nonlocal session
+            session = opened
+            opened.loop.begin("run", "", Checks(rail=False, angle=False))
+            threading.Timer(BEFORE_S, server.drop).start()
+            episode = run_episode(opened, shuttle(2.0), Observer(), seconds=LONGEST_S)
+            return summarize(opened, "stopped", episode.fault.message, phase="run", fault=episode.fault)
+
+        with FlightRecorder(tmp_path / "log.npz", describe(file)) as recorder:
+            summary = run_session(rig.open, recorder, work, NullDisplay(), StopRequest(), lambda opened: None)
+        broke_s = summary.fault.time_s
+        rig.assert_dead(broke_s + CONTROL_PERIOD_S + LOAD_S)
+        assert any(volt for changed_s, volt in server.applied_voltages if changed_s < broke_s)
+    assert "SWITCH THE AMPLIFIER OFF: zero volts were sent over a new connection" in summary.reason
+    assert read_flight(tmp_path / "log.npz").summary["reason"] == summary.reason
+
+
+class EndlessRead(SimulatedPlant):
+    """Its driver does not return once there is a voltage."""
+
+    def read(self):
+        while self.cart.voltage != 0.0:
+            time.sleep(0.01)
+        return super().read()
+
+
+def test_a_driver_that_never_returns(tmp_path, monkeypatch):
+    monkeypatch.setattr(watchdog, "HANG_S", 0.4)
+    file = RigFile.load("simulated")
+    plant = EndlessRead(file.connection, file.sensors)
+    plant.open()
+    ended = []
+
+    def end_program(summary: Any) -> None:
+        ended.append(summary)
+        # This test goes on.
+        plant.cart.set_voltage(0.0)
+
+    recorder = FlightRecorder(tmp_path / "log.npz", describe(file))
+    with Session(Rig(plant, file), recorder, NullDisplay(), StopRequest(end_program=end_program)) as session:
+        session.loop.begin("run", "", Checks(rail=False, angle=False))
+        run_episode(session, lambda observation: 1.0, Observer(), seconds=1.0)
+    (summary,) = ended
+    assert (summary.outcome, summary.fault.reason.value) == ("stopped", "deadline")
+    assert "waited 0.4 s in vain for the rig to be read" in summary.reason
+    log = read_flight(tmp_path / "log.npz")
+    assert log.complete
+    assert log.interventions[-1].message == summary.reason
+
+
 def test_what_was_said_of_a_state_is_not_said_in_the_next_phase(tmp_path):
     file = fast_rig()
     plant = SimulatedPlant(file.connection, file.sensors)
@@ -658,7 +717,9 @@ def test_the_whole_sequence_in_real_time(plant, tmp_path):
         assert rig.cart.voltage == 0.0
         assert rig.cart.hardest_impact_m_s < 0.5
         assert rig.device.applied_voltages[-1][1] == 0.0
-    assert display.seen == ["hang", "self-test", "home", "calm", "place", "lift", "run", "stop"]
+    # Of a model's watchdog the cart tells; a board says it itself, without a movement.
+    shown = ["hang", "self-test", "watchdog", "home", "calm", "place", "lift", "run", "stop"]
+    assert display.seen == [phase for phase in shown if plant == "quarc" or phase != "watchdog"]
     assert summary.span_m == pytest.approx(0.814, abs=2e-3)
     assert summary.mean_reward > 0.99
     assert not summary.simulated

@@ -3,6 +3,7 @@
 import array
 import math
 import sys
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nopg_robot.plants.hil import HilPlant, checked
+from nopg_robot.plants.hil import LOW, TRISTATE, HilPlant, checked
 from nopg_robot.rig.clock import SimulatedClock
 from nopg_robot.rig.errors import PlantError
 from nopg_robot.rig.sections import HilConnection
+from nopg_robot.run.watchdog import GuardedPlant
 from nopg_robot.virtual import hil_stub
 from nopg_robot.virtual.hil_stub import HIL, Clock, HILError
 from nopg_robot.virtual.simulated_card import SimulatedCard
@@ -68,6 +70,7 @@ class TestPlant:
             plant.write(1.0)
             assert card.calls[2:] == [("watchdog_start", WATCHDOG_S), ("write_analog", (1.0,))]
             assert card.expiration_volts == {0: 0.0}
+            assert card.expiration_states == {ENABLE: LOW}
         assert card.calls[4:] == [
             ("write_analog", (0.0,)),
             ("write_digital", (0,)),
@@ -144,10 +147,12 @@ class TestWatchdog:
     def test_a_card_that_would_go_on_all_the_same(self, card: SimulatedCard, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(HIL, "watchdog_reload", lambda self: False)
         with HilPlant(connection()) as plant:
-            plant.write(1.0)
+            with pytest.raises(PlantError, match="watchdog has cut the motor"):
+                plant.write(1.0)
+            assert card.voltage == 0.0
             with pytest.raises(PlantError, match="watchdog has cut the motor"):
                 plant.write(2.0)
-            assert card.voltage == 1.0
+            assert card.voltage == 0.0
         assert card.voltage == 0.0
 
     def test_it_does_not_run_before_the_first_voltage(self, card: SimulatedCard, clock: SimulatedClock) -> None:
@@ -177,6 +182,49 @@ class TestWatchdog:
             again.write(1.0)
             assert card.voltage == 1.0
 
+    def test_a_card_that_takes_no_voltage_is_not_kept_from_expiring(self) -> None:
+        """In real time: the guard tries again and again."""
+        card = hil_stub.plug_in("q2_usb", "0", SimulatedCard(SimulatedCart(operator=False), enable_channel=ENABLE))
+        plant = HilPlant(connection())
+        plant.open()
+        with GuardedPlant(plant, WATCHDOG_S / 2.0) as guarded:
+            guarded.write(2.0)
+            card.failing.add("write_analog")
+            time.sleep(6.0 * WATCHDOG_S)
+            assert card.voltage == 0.0
+            assert card.expired
+            assert card.digital[ENABLE] == 0
+        plant.close()
+
+    def test_the_amplifier_goes_off_with_the_card(self, card: SimulatedCard, clock: SimulatedClock) -> None:
+        """Its line too: an analog output at zero is not quite zero at an amplifier with an offset."""
+        card.expiration_states_known = {TRISTATE}
+        plant = HilPlant(connection())
+        plant.open()
+        assert card.expiration_states == {ENABLE: TRISTATE}
+        plant.write(2.0)
+        assert card.digital[ENABLE] == 1
+        wait(clock, 1.0)
+        assert card.voltage == 0.0
+        assert card.digital[ENABLE] == 0
+        plant.close()
+
+    def test_it_is_seen_to_act(self) -> None:
+        """In real time, as the plant waits."""
+        card = hil_stub.plug_in("q2_usb", "0", SimulatedCard(SimulatedCart(operator=False), enable_channel=ENABLE))
+        with HilPlant(connection()) as plant:
+            assert plant.test_watchdog()
+            assert [volt for _, volt in card.applied_voltages] == []
+            # Ready again.
+            assert plant.write(1.0) == 1.0
+            assert card.voltage == 1.0
+
+    def test_one_that_does_not_act_is_found(self) -> None:
+        card = hil_stub.plug_in("q2_usb", "0", SimulatedCard(SimulatedCart(operator=False)))
+        card.watchdog_is_broken = True
+        with HilPlant(connection(enable_channel=None)) as plant, pytest.raises(PlantError, match="watchdog did not act"):
+            plant.test_watchdog()
+
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -187,6 +235,7 @@ class TestErrors:
             "watchdog_is_expired",
             "write_analog",
             "watchdog_set_analog_expiration_state",
+            "watchdog_set_digital_expiration_state",
             "set_digital_directions",
             "write_digital",
         ],

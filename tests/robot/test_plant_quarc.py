@@ -319,8 +319,9 @@ def test_a_model_that_takes_no_commands():
         with pytest.raises(PlantError, match="takes no commands"):
             plant.write(1.0)
         begin_s = time.monotonic()
-        # It has failed already: closing does not fail once more, and does not wait for long.
-        plant.close()
+        # The operator must know, and closing does not wait for long.
+        with pytest.raises(PlantError, match="switch the amplifier off"):
+            plant.close()
         assert time.monotonic() - begin_s < PATIENCE_S
 
 
@@ -347,10 +348,13 @@ def test_commands_in_pieces_stay_in_step():
         plant.write(1.5)
         with pytest.raises(PlantError, match="takes no commands"):
             plant.write(2.5)
-        with pytest.raises(PlantError, match="takes no commands"):
+        with pytest.raises(PlantError, match="nothing but zero volts"):
             plant.write(3.5)
+        with pytest.raises(PlantError, match="takes no commands"):
+            plant.write(0.0)
         plant._socket._portions.clear()
-        plant.close()
+        with pytest.raises(PlantError, match="over the old connection and nobody confirmed them"):
+            plant.close()
         # 2.5 was begun and must be finished; 3.5 was not, and is out of date.
         assert received(end) == [0.0, 1.5, 2.5, 0.0]
 
@@ -368,17 +372,40 @@ def test_writing_to_a_broken_connection():
             write_on()
 
 
-def test_zero_volts_that_cannot_be_sent_are_an_error_that_says_what_to_do():
-    with scripted() as (plant, end):
-        # Unread bytes make a reset of the closing.
-        end.close()
-        time.sleep(0.01)
-        with contextlib.suppress(OSError):
-            plant._socket.send(packet(1.0))
-        time.sleep(0.01)
-        with pytest.raises(PlantError, match=r"zero volts could not be sent .*: switch the amplifier off"):
+@pytest.mark.parametrize("known", [False, True])
+def test_zero_volts_that_cannot_be_sent_are_an_error_that_says_what_to_do(known: bool):
+    with VirtualQuarcServer() as server:
+        plant = QuarcPlant(connection(server.address[1]))
+        plant.open()
+        server.drop()
+        server.close()
+        if known:
+            fail_to_read(plant, "broke|closed")
+        with pytest.raises(PlantError, match=r"zero volts could not be sent .*refuses.*: switch the amplifier off"):
             plant.close()
         plant.close()
+
+
+@pytest.mark.parametrize("how", ["close", "write"])
+def test_over_a_broken_connection_zero_volts_are_sent_anew(how: str):
+    with VirtualQuarcServer(watchdog_s=None) as server:
+        plant = QuarcPlant(connection(server.address[1]))
+        plant.open()
+        drive(plant, server, 3.0)
+        server.drop()
+        fail_to_read(plant, "broke|closed")
+        # Without a watchdog a lost client leaves its voltage behind.
+        assert server.cart.voltage == 3.0
+        if how == "write":
+            assert plant.write(0.0) == 0.0
+            wait_until(lambda: server.cart.voltage == 0.0)
+            with pytest.raises(PlantError, match="nothing but zero volts"):
+                plant.write(1.0)
+        with pytest.raises(
+            PlantError, match=r"over a new connection and the model hung up in order: .*switch the amplifier off"
+        ):
+            plant.close()
+        wait_until(lambda: server.cart.voltage == 0.0)
 
 
 # --- The virtual model ----------------------------------------------------------------------------------------------------
@@ -499,16 +526,20 @@ def test_faults_of_the_model_end_the_run_at_zero_volts(name: str):
         since_s = plant.clock.now_s()
         fail_to_read(plant, message)
         quiet_within_the_watchdog(server, since_s, 0.05)
+        if name in ("hang", "dropped"):
+            # Nobody, or somebody else, took the zero: the operator must know.
+            with pytest.raises(PlantError, match="if the cart moves, switch the amplifier off"):
+                plant.close()
 
 
 def test_a_model_that_dropped_its_client_can_be_connected_to_again():
     with VirtualQuarcServer(watchdog_s=None) as server:
-        with QuarcPlant(connection(server.address[1])) as plant:
-            drive(plant, server, 3.0)
-            server.drop()
-            fail_to_read(plant, "broke|closed")
-        # Without a watchdog a lost client leaves its voltage behind.
-        assert server.cart.voltage == 3.0
+        plant = QuarcPlant(connection(server.address[1]))
+        plant.open()
+        server.drop()
+        fail_to_read(plant, "broke|closed")
+        with pytest.raises(PlantError, match="new connection"):
+            plant.close()
         with QuarcPlant(connection(server.address[1])) as plant:
             plant.read()
             wait_until(lambda: server.cart.voltage == 0.0)
@@ -531,6 +562,8 @@ def test_the_model_does_not_wait_for_its_watchdog_when_the_client_is_gone():
         server.drop()
         fail_to_read(plant, "broke|closed")
         wait_until(lambda: server.cart.voltage == 0.0)
+        with pytest.raises(PlantError, match="new connection"):
+            plant.close()
 
 
 def test_without_a_watchdog_a_voltage_stays():

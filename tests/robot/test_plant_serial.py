@@ -480,6 +480,31 @@ with SerialPlant(connection) as plant:
 """
 
 
+class TestItsWatchdog:
+    """Seen at work before the motor is driven."""
+
+    def test_it_acts(self, plant: SerialPlant, board: VirtualSerialBoard) -> None:
+        assert plant.test_watchdog()
+        # A voltage that moves nothing, until the board took it away by itself.
+        (first_s, volt), (zero_s, zero) = board.applied_voltages
+        assert (volt, zero) == (0.1, 0.0)
+        assert WATCHDOG_S <= zero_s - first_s < WATCHDOG_S + SLACK_S
+        drive(plant, 3)
+        assert board.cart.voltage != 0.0
+
+    @pytest.mark.parametrize("fault", ["watchdog_is_broken", "poll_feeds"])
+    def test_one_that_does_not_act(self, plant: SerialPlant, board: VirtualSerialBoard, fault: str) -> None:
+        setattr(board.firmware, fault, True)
+        with pytest.raises(PlantError, match=r"watchdog did not act: 0\.1 V on the motor after 0\.52 s"):
+            plant.test_watchdog()
+        board.firmware.watchdog_is_broken = False
+
+    def test_a_board_that_holds_zero_volts_for_its_own_reasons(self, plant: SerialPlant, board: VirtualSerialBoard) -> None:
+        board.firmware.fault = True
+        with pytest.raises(PlantError, match="emergency stop"):
+            plant.test_watchdog()
+
+
 class TestProcesses:
     def test_kill_9_of_the_driving_process(self, board: VirtualSerialBoard) -> None:
         process = subprocess.Popen([sys.executable, "-c", DRIVE_FOR_EVER, board.port, str(WATCHDOG_S)])

@@ -1,5 +1,6 @@
 """``nopg-collect``: gather training data on a rig."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,7 @@ def collect_command(
         for note in check_policy(metadata, rig_file) if metadata else ():
             console.print(f"note: {note}", style="yellow", markup=False)
         with StopRequest(enter_key=True) as stop, command_line.make_display(rig_file.limits, plain=plain) as display:
+            stop.end_program = partial(command_line.end_hung, log=path, display=display)
             summary = collect(
                 chosen,
                 rig_file,

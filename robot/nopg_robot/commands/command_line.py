@@ -2,16 +2,19 @@
 
 import datetime
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import IntEnum
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 
 from nopg_robot.control.safety import Reason
 from nopg_robot.flight.journal import journal_path
+from nopg_robot.guard.spawn import IS_POSSIBLE
 from nopg_robot.plants import Rig, simulated_twin
 from nopg_robot.rig.errors import DefectError, PolicyError, RecorderError, RobotError
 from nopg_robot.rig.file import RigFile
@@ -21,8 +24,8 @@ from nopg_robot.run.session import RunSummary
 
 EXIT_CODES = (
     "Exit codes: 0 finished, 1 stopped by the safety supervisor during the run, 2 wrong arguments or files, "
-    "3 no connection to the rig, 4 a phase before the run failed, 5 the task was not learned, 70 a defect of this program, "
-    "130 stopped by the operator."
+    "3 no connection to the rig, 4 a phase before the run failed, 5 the policy or the rig's driver never answered, "
+    "6 the task was not learned, 70 a defect of this program, 130 stopped by the operator."
 )
 
 
@@ -34,7 +37,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     NO_CONNECTION = 3
     PHASE_FAILED = 4
-    NOT_LEARNED = 5
+    HUNG = 5
+    NOT_LEARNED = 6
     DEFECT = 70
     OPERATOR = 130
 
@@ -103,12 +107,31 @@ def announce(rig: Rig) -> None:
         banner("Simulated cart: nothing real moves.", "bold black on yellow")
     elif getattr(rig.file.connection, "watchdog_s", None) is None:
         banner(
-            "THIS RIG HAS NO WATCHDOG: it keeps the last voltage if this program or the network dies. Keep a hand on the "
-            "emergency stop, or give the QUARC model a watchdog and name its time in connection.watchdog_s.",
+            f"THIS RIG HAS NO WATCHDOG: it keeps the last voltage if {'this computer' if IS_POSSIBLE else 'this program'} or "
+            "the network dies. Keep a hand on the emergency stop, or give the QUARC model a watchdog and name its time in "
+            "connection.watchdog_s.",
             "bold white on red",
         )
     else:
         banner(f"Connected to {rig.file.name}. The cart will move.", "bold white on blue")
+    if rig.plant.is_hardware and not IS_POSSIBLE:
+        banner("No guard process on this system: if this program hangs, the rig's watchdog must act.", "bold black on yellow")
+
+
+def end_hung(summary: RunSummary, log: Path, display: AbstractContextManager[object]) -> NoReturn:
+    """
+    Leave a program whose loop never comes back. The motor is cut and the log sealed; no signal would be heard any more.
+
+    :param summary: of the run
+    :param log: of the run
+    :param display: that may have hidden the cursor
+    """
+    try:
+        display.__exit__(None, None, None)
+        _complain(f"{summary.reason}. The motor was cut; the program ends itself. Flight log: {written_log(log)}")
+    finally:
+        # Anything gentler waits for the thread that hangs.
+        os._exit(ExitCode.HUNG)
 
 
 def run(command: Callable[[], int]) -> int:

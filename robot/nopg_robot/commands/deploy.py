@@ -1,6 +1,7 @@
 """``nopg-deploy``: run an exported policy on a rig."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,7 @@ def deploy_command(
         show_reports(reports_beside(policy, onnx_policy.metadata.digest), console)
         path = command_line.log_path(log, "deploy")
         with StopRequest(enter_key=True) as stop, command_line.make_display(rig_file.limits, plain=plain) as display:
+            stop.end_program = partial(command_line.end_hung, log=path, display=display)
             summary = deploy(
                 onnx_policy,
                 onnx_policy.metadata,
@@ -113,6 +115,8 @@ def show(summary: RunSummary, console: Console) -> None:
         table.add_row("mean cos θ", f"{summary.mean_reward:.4f}")
     if math.isfinite(summary.span_m):
         table.add_row("rail measured", f"{1e3 * summary.span_m:.1f} mm")
+    if math.isfinite(summary.latency_s):
+        table.add_row("from push to count", f"{1e3 * summary.latency_s:.0f} ms")
     timing = summary.timing
     if "late_p99_ms" in timing:
         table.add_row("cycles, missed", f"{timing['cycles']}, {timing['misses']}")

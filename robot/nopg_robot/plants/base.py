@@ -4,6 +4,7 @@ import abc
 from dataclasses import dataclass
 from types import TracebackType
 
+from nopg_robot.guard.lifeline import Lifeline
 from nopg_robot.rig.clock import Clock
 
 
@@ -59,6 +60,21 @@ class Plant(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Zero volts, then disconnect. May be called twice, in any state, and does all it can before it raises."""
+
+    def lifeline(self) -> Lifeline | None:
+        """
+        How a process beside this one takes the voltage away from the open plant; None where it cannot.
+        """
+        return None
+
+    def test_watchdog(self) -> bool:
+        """
+        Be silent for as long as the rig's own watchdog waits, with a command that moves nothing, and see that it acts. Ends at
+        zero volts, ready to be driven.
+
+        :return: whether it was seen; False where the rig has no way to tell. One that does not act is a PlantError
+        """
+        return False
 
     def __enter__(self) -> "Plant":
         try:

@@ -17,15 +17,20 @@ from nopg_robot.rig.sections import HilConnection
 # Of the cards' converters, before an amplifier of gain one.
 DAC_LIMIT_VOLT = 10.0
 STAND_IN = "nopg_robot.virtual.hil_stub"
+# A watchdog that has not acted after so many times its time does not.
+SILENCE = 1.5
 
 #: element types that the vendor's library takes memory for, whatever it is
-CHANNELS, COUNTS, VOLTS, DIGITAL = np.uint32, np.int32, np.float64, np.int8
+CHANNELS, COUNTS, VOLTS, DIGITAL, STATES = np.uint32, np.int32, np.float64, np.int8, np.int32
+#: what the vendor's library calls the states of a digital line
+LOW, TRISTATE = 0, 2
 
 
 class HilPlant(Plant):
     """
     Encoders in, analog voltage out, a digital line that enables the amplifier where there is one, and the card's own watchdog,
-    which is started with the first voltage.
+    which is started with the first voltage and reloaded by each one that the card took. A card that takes no more is left to
+    it, however often somebody tries.
 
     Counters are left as they are: to set them to zero would be a jump for everybody else who reads them, and the estimator
     takes them from wherever they stand.
@@ -51,6 +56,7 @@ class HilPlant(Plant):
         self._no_volts = np.zeros(1, dtype=VOLTS)
         self._enable_line = np.array([connection.enable_channel or 0], dtype=CHANNELS)
         self._switch = np.zeros(1, dtype=DIGITAL)
+        self._line_state = np.zeros(1, dtype=STATES)
 
     def open(self) -> None:
         self._failed = self._watched = False
@@ -65,6 +71,7 @@ class HilPlant(Plant):
             )
             if self._connection.enable_channel is not None:
                 self._card.set_digital_directions(None, 0, checked(self._enable_line, CHANNELS, 1), 1)
+                self._disable_on_expiration()
                 self._enable(True)
 
     def read(self) -> Reading:
@@ -77,13 +84,35 @@ class HilPlant(Plant):
             raise ValueError(f"volt: must be a finite number, got {volt}")
         volt = min(max(float(volt), -DAC_LIMIT_VOLT), DAC_LIMIT_VOLT)
         with self._card_errors("cannot be driven"):
-            if not self._watched:
-                self._card.watchdog_start(self._connection.watchdog_s)
-                self._watched = True
-            elif not self._card.watchdog_reload():
-                raise self._expired()
+            self._start_watchdog()
             self._write_volt(volt)
+            # Only now: a card that takes no voltage must not be kept from taking away the last one.
+            if not self._card.watchdog_reload():
+                self._write_volt(0.0)
+                raise self._expired()
         return volt
+
+    def test_watchdog(self) -> bool:
+        """The card says that it has expired; what its outputs do then is not measured."""
+        wait_s = self._connection.watchdog_s
+        with self._card_errors("cannot be driven"):
+            self._write_volt(0.0)
+            self._start_watchdog()
+            self._card.watchdog_reload()
+        time.sleep(SILENCE * wait_s)
+        if not self._is_expired():
+            raise self._failure(
+                f"its watchdog did not act although no voltage was written for {SILENCE * wait_s:g} s: the motor would keep "
+                "its voltage if this program died. Does this card have one?"
+            )
+        with self._card_errors("cannot be set up after the test of its watchdog"):
+            self._card.watchdog_stop()
+            self._watched = False
+            self._card.watchdog_clear()
+            self._write_volt(0.0)
+            if self._connection.enable_channel is not None:
+                self._enable(True)
+        return True
 
     def close(self) -> None:
         if self._card is None:
@@ -122,6 +151,24 @@ class HilPlant(Plant):
             ) from error
         if not self._card.is_valid():
             raise self._failure("did not open, although no error was reported")
+
+    def _start_watchdog(self) -> None:
+        if not self._watched:
+            self._card.watchdog_start(self._connection.watchdog_s)
+            self._watched = True
+
+    def _disable_on_expiration(self) -> None:
+        """The amplifier goes off with the card: its line low, or let go of, which is all that some cards can do."""
+        for state in (LOW, TRISTATE):
+            self._line_state[0] = state
+            try:
+                self._card.watchdog_set_digital_expiration_state(
+                    checked(self._enable_line, CHANNELS, 1), 1, checked(self._line_state, STATES, 1)
+                )
+                return
+            except self._module.HILError:
+                if state == TRISTATE:
+                    raise
 
     def _write_volt(self, volt: float) -> None:
         self._volts[0] = volt

@@ -1,18 +1,25 @@
 """
 A QUARC model behind a TCP port, big-endian doubles both ways.
 
-The model streams x, θ or x, θ, ẋ, θ̇ at its own rate and applies the newest voltage that it was sent.
+The model streams x, θ or x, θ, ẋ, θ̇ at its own rate and applies the newest voltage that it was sent. Samples carry no time:
+they are counted, and a stream that falls behind shows (:mod:`nopg_robot.plants.sample_clock`).
+
+A connection that breaks leaves the last voltage on the motor of a model without a watchdog. Whoever writes zero volts then, or
+closes, connects anew to send them, and what the operator must do is always said.
 """
 
 import math
 import select
 import socket
 import time
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 
+from nopg_robot.guard.lifeline import Lifeline
 from nopg_robot.plants.base import Plant, Reading
+from nopg_robot.plants.sample_clock import SampleClock
 from nopg_robot.rig.clock import Clock, MonotonicClock
 from nopg_robot.rig.errors import PlantError
 from nopg_robot.rig.sections import QuarcConnection
@@ -21,6 +28,8 @@ DOUBLE = np.dtype(">f8")
 # Samples that were on their way when the connection was made arrive within this time.
 SETTLE_S = 0.05
 GOODBYE_S = 0.2
+# To connect anew, for zero volts only: while it waits, nobody else can write.
+RECONNECT_S = 1.0
 # A position in any unit lies between these; eight bytes from the middle of two doubles hardly ever do.
 LARGEST_POSITION = 1e9
 SMALLEST_POSITION = 1e-100
@@ -43,51 +52,88 @@ class QuarcPlant(Plant):
         # Beginnings of a packet and of a command whose rest is still to come or to go.
         self._received = bytearray()
         self._unsent = b""
-        self._failed = False
+        # What went wrong first; from then on nothing but zero volts is sent.
+        self._failed: str | None = None
+        self._is_broken = self._connected_anew = False
+        self._n_received, self._sample_clock = 0, SampleClock()
 
     def open(self) -> None:
         if self._socket is not None:
             raise PlantError(f"{self._where} is open already")
         self._received.clear()
-        self._unsent, self._failed = b"", False
+        self._unsent, self._failed = b"", None
+        self._is_broken = self._connected_anew = False
+        self._n_received, self._sample_clock = 0, SampleClock()
         self._socket = self._connect()
         try:
             self._send(0.0, self._connection.connect_timeout_s)
             self._settle()
         except PlantError:
-            self.close()
+            with suppress(PlantError):
+                self.close()
             raise
 
     def read(self) -> Reading:
         x, theta, *velocities = self._newest(self._connection.read_timeout_s)
-        return Reading(self.clock.now_s(), x, theta, (velocities[0], velocities[1]) if velocities else None)
+        time_s = self._sample_clock.taken_at(self._n_received, self.clock.now_s())
+        return Reading(time_s, x, theta, (velocities[0], velocities[1]) if velocities else None, self._n_received)
 
     def write(self, volt: float) -> float:
         if not math.isfinite(volt):
             raise PlantError(f"{volt} is not a voltage; nothing was sent to {self._where}")
-        self._send(float(volt), self._connection.read_timeout_s)
+        if volt == 0.0:
+            self._send_zero(self._connection.read_timeout_s)
+        elif self._failed is not None:
+            raise PlantError(f"{self._failed}; nothing but zero volts is sent to {self._where} after that")
+        else:
+            self._send(float(volt), self._connection.read_timeout_s)
         return float(volt)
+
+    def lifeline(self) -> Lifeline:
+        # A double of zeros is 0 V. Twice as many end the one that this program may have begun, and make another.
+        zero = bytes(2 * DOUBLE.itemsize)
+        return Lifeline(self._open_socket().fileno(), zero, (self._connection.host, self._connection.port))
 
     def close(self) -> None:
         if self._socket is None:
             return
-        failed_before, problem = self._failed, None
+        problem, confirmed = None, False
         try:
-            self._send(0.0, GOODBYE_S)
-            self._leave()
+            self._send_zero(GOODBYE_S)
+            confirmed = self._leave()
         except PlantError as error:
             problem = error
         finally:
             self._socket.close()
             self._socket = None
-        # After another failure nobody expects the last command to arrive, and that failure tells more.
-        if problem is not None and not failed_before:
+        if problem is not None:
             raise PlantError(f"zero volts could not be sent ({problem}): switch the amplifier off") from problem
+        # A model that hangs up when it has come to the end of what was sent, over the connection that it had, has the zero.
+        if self._connected_anew or (self._failed is not None and not confirmed):
+            how = "over a new connection" if self._connected_anew else "over the old connection"
+            answer = "the model hung up in order" if confirmed else "nobody confirmed them"
+            raise PlantError(f"zero volts were sent {how} and {answer}: if the cart moves, switch the amplifier off")
 
-    def _connect(self) -> socket.socket:
-        connection = self._connection
+    def _send_zero(self, timeout_s: float) -> None:
+        """Over a connection that is broken it may not arrive; over another it may."""
         try:
-            found = socket.create_connection((connection.host, connection.port), timeout=connection.connect_timeout_s)
+            self._send(0.0, timeout_s)
+        except PlantError:
+            if not self._is_broken:
+                raise
+        if not self._is_broken:
+            return
+        anew = self._connect(RECONNECT_S)
+        self._open_socket().close()
+        self._socket, self._unsent = anew, b""
+        self._is_broken, self._connected_anew = False, True
+        self._send(0.0, timeout_s)
+
+    def _connect(self, timeout_s: float | None = None) -> socket.socket:
+        connection = self._connection
+        timeout_s = timeout_s or connection.connect_timeout_s
+        try:
+            found = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
         except (socket.gaierror, UnicodeError) as error:
             raise self._failure(f"{self._where}: no computer of this name is known; check connection.host") from error
         except ConnectionRefusedError as error:
@@ -96,7 +142,7 @@ class QuarcPlant(Plant):
             ) from error
         except TimeoutError as error:
             raise self._failure(
-                f"{self._where} does not answer within {connection.connect_timeout_s:g} s: check connection.host, the "
+                f"{self._where} does not answer within {timeout_s:g} s: check connection.host, the "
                 "network cable and the firewall"
             ) from error
         except OSError as error:
@@ -142,9 +188,9 @@ class QuarcPlant(Plant):
             except BlockingIOError:
                 break
             except OSError as error:
-                raise self._failure(f"the connection to {self._where} broke: {error}") from error
+                raise self._broken(f"the connection to {self._where} broke: {error}") from error
             if not chunk:
-                raise self._failure(f"{self._where} closed the connection: did the QUARC model stop?")
+                raise self._broken(f"{self._where} closed the connection: did the QUARC model stop?")
             self._received += chunk
             # However fast somebody sends, a control period ends.
             if len(chunk) < CHUNK_BYTES or time.monotonic() > deadline_s:
@@ -154,6 +200,7 @@ class QuarcPlant(Plant):
         complete = bytes(self._received[:n_bytes])
         del self._received[:n_bytes]
         packets = np.frombuffer(complete, DOUBLE).reshape(-1, self._connection.doubles).astype(np.float64)
+        self._n_received += len(packets)
         self._check(packets)
         return packets
 
@@ -181,20 +228,25 @@ class QuarcPlant(Plant):
                 if rest_s <= 0.0 or not select.select([], [link], [], rest_s)[1]:
                     raise self._failure(f"{self._where} takes no commands: has the QUARC model stopped?") from None
             except OSError as error:
-                raise self._failure(f"the connection to {self._where} broke: {error}") from error
+                raise self._broken(f"the connection to {self._where} broke: {error}") from error
 
-    def _leave(self) -> None:
-        """Closing with samples unread would reset the connection, and some systems then forget the last command."""
+    def _leave(self) -> bool:
+        """
+        Closing with samples unread would reset the connection, and some systems then forget the last command.
+
+        :return: whether the other side has come to the end of what was sent, and hung up
+        """
         link = self._open_socket()
         deadline_s = time.monotonic() + GOODBYE_S
         try:
             link.shutdown(socket.SHUT_WR)
             while (rest_s := deadline_s - time.monotonic()) > 0.0:
                 if select.select([link], [], [], rest_s)[0] and not link.recv(CHUNK_BYTES):
-                    return
+                    return True
         except OSError:
             # The command is under way and the connection gone: nothing is left to wait for.
-            return
+            return False
+        return False
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
@@ -202,5 +254,9 @@ class QuarcPlant(Plant):
         return self._socket
 
     def _failure(self, problem: str) -> PlantError:
-        self._failed = True
+        self._failed = self._failed or problem
         return PlantError(problem)
+
+    def _broken(self, problem: str) -> PlantError:
+        self._is_broken = True
+        return self._failure(problem)

@@ -3,10 +3,12 @@
 import importlib
 import math
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from nopg_robot.guard.lifeline import Lifeline
 from nopg_robot.plants.base import Plant, Reading
 from nopg_robot.plants.board_clock import BoardClock
 from nopg_robot.rig.clock import MonotonicClock
@@ -36,6 +38,10 @@ HELLO_EVERY_S = 0.2
 # Answers in a row that do not know of the latest DRIVE. One may be lost to noise; so many mean a broken wire.
 MAX_LOST_DRIVES = 3
 STOP_TIMEOUT_S = 0.1
+# To see the board's watchdog act: less than what breaks any cart away.
+TEST_MV = 100
+# It has until then, of its own time; and if a POLL in the middle feeds it, it does not act until then.
+SILENCE, QUESTION = 1.3, 0.5
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -124,6 +130,39 @@ class SerialPlant(Plant):
         finally:
             self._close_port()
 
+    def lifeline(self) -> Lifeline:
+        # STOP is taken whatever its number.
+        return Lifeline(self._port.fileno(), encode(1, Stop()))
+
+    def test_watchdog(self) -> bool:
+        wait_s = self._connection.watchdog_s
+        # One may be lost to noise.
+        for _ in range(2):
+            self._last_command = self._send(Drive(min(TEST_MV, self._limit_mv)))
+        time.sleep(QUESTION * wait_s)
+        self._state_now()
+        # A millisecond of its clock and one of ours.
+        time.sleep((SILENCE - QUESTION) * wait_s + 0.002)
+        state = self._state_now()
+        if not state.flags & Flag.WATCHDOG_EXPIRED or state.applied_mv != 0:
+            raise self._failure(
+                f"the board's watchdog did not act: {1e-3 * state.applied_mv:g} V on the motor after {SILENCE * wait_s:g} s "
+                "without a command. The motor would keep its voltage if this program died; mend the firmware"
+            )
+        state = self._ask(Stop(), State, STOP_TIMEOUT_S, resend_s=STOP_TIMEOUT_S / 3.0, n_tries=3) or state
+        if state.applied_mv != 0 or state.flags & Flag.WATCHDOG_EXPIRED:
+            raise self._failure("the board does not go back to work after STOP")
+        self._last_command, self._lost_drives = state.last_command, 0
+        return True
+
+    def _state_now(self) -> State:
+        timeout_s = max(self._connection.read_timeout_s, STOP_TIMEOUT_S)
+        state = self._ask(Poll(), State, timeout_s, resend_s=timeout_s / 3.0, n_tries=3)
+        if state is None:
+            raise self._failure("no answer while its watchdog was tested: is the board alive?")
+        self._check_board(state)
+        return state
+
     def _open_port(self) -> None:
         port = self._connection.port
         try:
@@ -186,20 +225,23 @@ class SerialPlant(Plant):
         self._last_command, self._lost_drives = self._sequence, 0
         self._limit_mv = min(taken.voltage_limit_mv, 0x7FFF)
 
-    def _check(self, state: State) -> None:
+    def _check_board(self, state: State) -> None:
         self._flags = Flag(state.flags)
         if state.flags & Flag.FAULT:
             raise self._failure(
                 "the board reports a fault of its own and holds 0 V: look at its emergency stop, amplifier and limit switches"
             )
+        if not state.flags & Flag.ENABLED:
+            raise self._failure("the board has restarted since it was configured: look at its power supply")
+
+    def _check(self, state: State) -> None:
+        self._check_board(state)
         if state.flags & Flag.SLIPPED:
             raise self._failure(
                 "an encoder made a step that it cannot make, so that counts may be missing: look at its cable and plug"
             )
         if state.flags & Flag.WATCHDOG_EXPIRED:
             raise self._failure(f"the board's watchdog has cut the motor: no command reached it for {self._watchdog_s:g} s")
-        if not state.flags & Flag.ENABLED:
-            raise self._failure("the board has restarted since it was configured: look at its power supply")
         self._lost_drives = 0 if state.last_command == self._last_command else self._lost_drives + 1
         if self._lost_drives >= MAX_LOST_DRIVES:
             raise self._failure(f"the board answers but has not taken the last {self._lost_drives} commands")

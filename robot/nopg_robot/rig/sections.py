@@ -180,11 +180,12 @@ class Timing(Section):
 
 
 class SelfTest(Section):
-    """A push each way: the cart must move by ``min_travel_m``, the right way."""
+    """A push each way: the cart must move by ``min_travel_m``, the right way, and be seen to after ``latency_s``."""
 
     voltage_volt: Positive = 1.2
     push_s: Positive = 0.4
     min_travel_m: Positive = 0.005
+    latency_s: AtMostASecond = 0.05
     timeout_s: Positive = 10.0
 
     @model_validator(mode="after")

@@ -68,7 +68,10 @@ class ControlLoop:
         self.episode = 0
         self.last_observation: np.ndarray | None = None
         # Simulated time stands still while a policy thinks.
-        self._plant = GuardedPlant(plant, None if isinstance(plant.clock, SimulatedClock) else rig.watchdog_s)
+        timeout_s = None if isinstance(plant.clock, SimulatedClock) else rig.watchdog_s
+        self.guarded = self._plant = GuardedPlant(plant, timeout_s, self._give_up)
+        #: what is done when the loop will never come back, in another thread: it has been noted by then
+        self.on_hang: Callable[[Intervention], None] = lambda fault: _log.error(fault.message)
         self._recorder, self._display, self._stop = recorder, display, stop
         self.phase, self._message, self._announced = "connect", "", set[tuple[str, Reason]]()
         self._deadline_s = self.clock.now_s()
@@ -112,6 +115,18 @@ class ControlLoop:
     def motor_off(self) -> None:
         """From now on nothing is applied, whatever is asked: a dry run."""
         self._motor_is_off = True
+
+    def test_watchdog(self) -> bool:
+        """
+        Let the rig show that its own watchdog acts; see :meth:`nopg_robot.plants.base.Plant.test_watchdog`.
+        """
+        try:
+            seen = self._plant.test_watchdog()
+        except PlantError as error:
+            self._end_with(Reason.PLANT, str(error))
+        # It took its time, which is nobody's fault.
+        self._deadline_s = self.clock.now_s()
+        return seen
 
     def begin_episode(self) -> None:
         """Another episode: its number in the log, and a supervisor that has seen nothing yet."""
@@ -197,17 +212,20 @@ class ControlLoop:
         return now_s, late_s
 
     def _ask(self, command: Command, state: State) -> Any:
+        self._plant.wait_for("the policy to answer")
         try:
             return command(state)
         except Exception as error:
             # Whatever a policy throws, the motor comes first.
             self._policy_error = f"{type(error).__name__}: {error}"
             return 0.0
+        finally:
+            self._plant.wait_for(None)
 
     def _decide(self, state: State, reading: Reading, asked_s: float, late_s: float) -> Decision:
         now_s = self.clock.now_s()
-        if self._plant.tripped:
-            self.supervisor.latch(Reason.DEADLINE, self._plant.tripped, now_s)
+        if (tripped := self._plant.check()) is not None:
+            self.supervisor.latch(Reason.DEADLINE, tripped, now_s)
         elif now_s - asked_s > self.rig.watchdog_s:
             # The motor stood without voltage meanwhile, but an answer to a question this old must not move it.
             self.supervisor.latch(Reason.DEADLINE, f"the policy took {1e3 * (now_s - asked_s):.0f} ms to answer", now_s)
@@ -241,6 +259,14 @@ class ControlLoop:
         assert fault is not None
         self._note(fault)
         raise SafetyStop(fault)
+
+    def _give_up(self, message: str) -> None:
+        """In the guard's thread, while the loop's own waits for what never comes."""
+        if self._plant.tripped:
+            message = f"{message}; {self._plant.tripped}"
+        fault = self.supervisor.latch(Reason.DEADLINE, message, self.clock.now_s())
+        self._note(fault)
+        self.on_hang(fault)
 
     def _record(
         self,

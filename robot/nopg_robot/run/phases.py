@@ -11,6 +11,8 @@ from collections import deque
 from nopg_robot.control.estimator import State
 from nopg_robot.control.safety import Checks
 from nopg_robot.rig.errors import PhaseError
+from nopg_robot.rig.sections import SelfTest
+from nopg_robot.run.latency import PushLatency
 from nopg_robot.run.loop import ControlLoop
 
 # A cart against its stop may still be seen to move by a count or two.
@@ -18,6 +20,9 @@ _STILL_M = 5e-4
 # The pole's first answer to a push that is surely no noise.
 _POLE_ANSWER_RAD = 0.01
 _SETTLED_M_S = 0.02
+_SEEN_TO_MOVE_M = 1e-3
+# A cart that has not moved until then stands at a stop, or does not move at all.
+_LATE_S = 1.1
 # Below this voltage dry friction may hold the cart.
 _LEAST_MOVING_VOLT = 0.7
 _SLOWING_DISTANCE_M = 0.06
@@ -40,8 +45,13 @@ def wait_for_hanging_pole(loop: ControlLoop) -> None:
     loop.estimator.set_angle(math.pi)
 
 
-def self_test(loop: ControlLoop) -> None:
-    """A push each way at low voltage: motor and cart encoder agree on the direction, and the pole answers as poles do."""
+def self_test(loop: ControlLoop) -> float:
+    """
+    A push each way at low voltage: motor and cart encoder agree on the direction, the pole answers as poles do, and the cart
+    is seen to move soon enough.
+
+    :return: time from a push to its counts, s
+    """
     test = loop.rig.self_test
     loop.begin(
         "self-test",
@@ -49,14 +59,18 @@ def self_test(loop: ControlLoop) -> None:
         Checks(rail=False, angle=False, frozen=False, voltage_volt=test.voltage_volt),
     )
     # The first push may meet a stop, the second, away from it, must not.
-    travels = {direction: _push(loop, direction) for direction in (1, -1)}
-    moved = {direction: travel for direction, (travel, _) in travels.items() if abs(travel) >= test.min_travel_m}
+    pushes = {direction: _push(loop, direction) for direction in (1, -1)}
+    moved = {direction: travel for direction, (travel, _, _) in pushes.items() if abs(travel) >= test.min_travel_m}
     if not moved:
         raise PhaseError(
             "self-test",
             f"{test.voltage_volt:g} V moved the cart by less than {1e3 * test.min_travel_m:g} mm either way; "
             "is the amplifier on, the emergency stop released, the cart encoder connected?",
         )
+    # A computer that was held up for a moment spoils one push, samples that are old spoil both.
+    latency_s = min(latency_s for _, _, latency_s in pushes.values())
+    if latency_s < math.inf:
+        _check_latency(test, latency_s)
     for direction, travel in moved.items():
         if travel * direction < 0:
             raise PhaseError(
@@ -65,12 +79,23 @@ def self_test(loop: ControlLoop) -> None:
                 "Check the wiring, then motor.sign and sensors.cart_sign in the rig file",
             )
     direction = max(moved, key=lambda each: abs(moved[each]))
-    answer = travels[direction][1]
+    answer = pushes[direction][1]
     if answer == 0.0:
         raise PhaseError("self-test", "the cart moved and the pole's encoder did not; is it connected?")
     # A hanging bob stays behind the cart: θ − π goes against the push.
     if answer * direction > 0:
         raise PhaseError("self-test", "the pole's encoder counts the wrong way; change sensors.pole_sign in the rig file")
+    return latency_s
+
+
+def _check_latency(test: SelfTest, latency_s: float) -> None:
+    if latency_s > test.latency_s:
+        raise PhaseError(
+            "self-test",
+            f"the cart was seen to move {1e3 * latency_s:.0f} ms after its voltage was sent, limit {1e3 * test.latency_s:g} "
+            "ms: the supervisor would act on a cart that is somewhere else by now. Look for a slow network, or for something "
+            "between here and the rig that keeps samples or commands waiting",
+        )
 
 
 def home(loop: ControlLoop) -> float:
@@ -186,27 +211,37 @@ def _no_voltage(state: State) -> float:
     return 0.0
 
 
-def _push(loop: ControlLoop, direction: int) -> tuple[float, float]:
+def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     """
     :param direction: +1 or -1
-    :return: travel of the cart, m, and the pole's first clear answer from hanging, rad, 0 if there was none
+    :return: travel of the cart, m; the pole's first clear answer from hanging, rad, 0 if there was none; time until the cart
+        was seen to move, s, infinite if it was not
     """
     test = loop.rig.self_test
     begin_m = loop.estimator.state.x
     answer = 0.0
+    latency = PushLatency(min(_SEEN_TO_MOVE_M, test.min_travel_m))
 
     def pushed_long_enough(state: State, time_s: float) -> bool:
         nonlocal answer
+        latency.see(loop.clock.now_s(), direction * (state.x - begin_m))
         away = math.remainder(state.theta - math.pi, 2.0 * math.pi)
         if answer == 0.0 and abs(away) > _POLE_ANSWER_RAD:
             answer = away
         return time_s >= test.push_s
 
+    def came_to_rest(state: State, time_s: float) -> bool:
+        latency.see(loop.clock.now_s(), direction * (state.x - begin_m))
+        # Samples that are old show the cart at rest before they show the push.
+        return abs(state.x_dot) < _SETTLED_M_S and (latency.seconds is not None or time_s > _LATE_S)
+
     loop.drive(lambda state: direction * test.voltage_volt, pushed_long_enough, test.timeout_s)
     travel_m = loop.estimator.state.x - begin_m
-    if not loop.drive(_no_voltage, lambda state, time_s: abs(state.x_dot) < _SETTLED_M_S, test.timeout_s):
+    if not loop.drive(_no_voltage, came_to_rest, _LATE_S + test.timeout_s):
         raise PhaseError("self-test", f"the cart did not come to rest within {test.timeout_s:g} s at zero volts")
-    return travel_m, answer
+    if abs(travel_m) < test.min_travel_m:
+        travel_m = loop.estimator.state.x - begin_m
+    return travel_m, answer, math.inf if latency.seconds is None else latency.seconds
 
 
 def _find_stop(loop: ControlLoop, volt: float, side: str) -> float:

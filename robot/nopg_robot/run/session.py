@@ -1,6 +1,7 @@
 """A rig in use: its phases in order, a policy's run, and what there is to say afterwards."""
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,11 @@ from nopg_robot.control.safety import Checks, Intervention, Reason
 from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig
 from nopg_robot.rig.errors import PlantError, RecorderError
-from nopg_robot.run import phases
+from nopg_robot.run import phases, rig_watchdog
 from nopg_robot.run.loop import TERMINAL_REASONS, ControlLoop, SafetyStop, ShowsSnapshots
 from nopg_robot.run.stop import StopRequest
+
+_log = logging.getLogger(__name__)
 
 #: volts for an observation
 Policy = Callable[[np.ndarray], Any]
@@ -36,6 +39,7 @@ class RunSummary:
     :param timing: of the loop
     :param interventions: how often each limit acted
     :param simulated: nothing real moved
+    :param latency_s: from a push in the self-test to the counts that it made
     """
 
     outcome: str
@@ -48,6 +52,7 @@ class RunSummary:
     timing: Mapping[str, float | int] = field(default_factory=dict)
     interventions: Mapping[str, int] = field(default_factory=dict)
     simulated: bool = False
+    latency_s: float = math.nan
 
     def as_dict(self) -> dict[str, Any]:
         """For the flight log: plain numbers and text, NaN as None."""
@@ -72,12 +77,20 @@ class Session:
     def __init__(self, rig: Rig, recorder: FlightRecorder, display: ShowsSnapshots, stop: StopRequest):
         self.rig, self.file, self.recorder = rig, rig.file, recorder
         self.loop = ControlLoop(rig.plant, rig.file, recorder, display, stop)
-        self.span_m = math.nan
+        self.loop.on_hang = self._abandon
+        self._stop = stop
+        self.span_m = self.latency_s = math.nan
+        #: of the running episode, cos θ after each action
+        self.rewards: list[float] = []
         #: why the rig could not be closed properly
         self.closing_problem: str | None = None
 
     def __enter__(self) -> "Session":
-        self.loop.__enter__()
+        try:
+            self.loop.__enter__()
+        except BaseException:
+            self.rig.plant.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -90,10 +103,25 @@ class Session:
                 # What the session did is not lost over how it ended.
                 self.closing_problem = str(problem)
 
+    def _abandon(self, fault: Intervention) -> None:
+        """In the guard's thread: the loop waits for something that never comes, and hears no signal."""
+        if self._stop.end_program is None:
+            _log.error("%s", fault.message)
+            return
+        outcome = "stopped" if self.loop.phase in ("run", "collect") else "failed"
+        summary = summarize(self, outcome, fault.message, phase=self.loop.phase, fault=fault, rewards=list(self.rewards))
+        with contextlib.suppress(RecorderError):
+            # Its journal can be read, and the program must end either way.
+            self.recorder.close(summary.as_dict())
+        self._stop.end_program(summary)
+
     def prepare(self) -> None:
-        """Pole hanging, self-test, both stops."""
+        """Watchdog, pole hanging, self-test, both stops."""
+        watchdog_was_seen = rig_watchdog.ask_the_rig(self.loop)
         phases.wait_for_hanging_pole(self.loop)
-        phases.self_test(self.loop)
+        self.latency_s = phases.self_test(self.loop)
+        if not watchdog_was_seen:
+            rig_watchdog.watch_the_cart(self.loop)
         self.span_m = phases.home(self.loop)
 
     def start(self, pole: str = "upright", at_m: float = 0.0) -> None:
@@ -149,7 +177,7 @@ def run_episode(
     :param data_range: of the policy's training data
     """
     loop = session.loop
-    rewards: list[float] = []
+    rewards = session.rewards = []
     fault = None
     try:
         for _ in range(max(1, round(seconds * session.file.rates.control_hz))):
@@ -189,6 +217,7 @@ def summarize(
         timing=session.loop.timing.summary(),
         interventions=dict(session.loop.interventions),
         simulated=not session.rig.plant.is_hardware,
+        latency_s=session.latency_s,
     )
 
 

@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -24,9 +25,12 @@ class StopRequest:
     so does a second one.
 
     :param enter_key: whether the Enter key stops too; only sensible where a person sits at a terminal
+    :param end_program: called with a run's summary, from another thread, when the loop hangs in a call that never returns: the
+        motor is cut and the log sealed, and no signal would be heard any more. None leaves such a program as it is
     """
 
-    def __init__(self, *, enter_key: bool = False):
+    def __init__(self, *, enter_key: bool = False, end_program: Callable[[Any], None] | None = None):
+        self.end_program = end_program
         self.reason: str | None = None
         self.in_order = False
         self._enter_key = enter_key

@@ -161,6 +161,14 @@ class HIL:
         buffer = _buffer("voltages", voltages, "float64", num_channels)
         card.expiration_volts.update((channel, buffer[index]) for index, channel in enumerate(numbers))
 
+    def watchdog_set_digital_expiration_state(self, channels: Any, num_channels: int, states: Any) -> None:
+        card = self._access("watchdog_set_digital_expiration_state")
+        numbers = _channels(channels, num_channels)
+        buffer = _buffer("states", states, "int32", num_channels)
+        if any(state not in card.expiration_states_known for state in buffer[:num_channels]):
+            raise HILError(ErrorCode.BAD_VALUE)
+        card.expiration_states.update((channel, buffer[index]) for index, channel in enumerate(numbers))
+
     def watchdog_start(self, timeout: float) -> None:
         card = self._access("watchdog_start")
         if not timeout > 0.0:

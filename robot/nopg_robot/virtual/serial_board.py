@@ -34,6 +34,10 @@ class Firmware:
         self.slipped = False
         #: limit switches that are open
         self.limits = Flag(0)
+        #: its watchdog never acts
+        self.watchdog_is_broken = False
+        #: POLL keeps its watchdog from acting, too
+        self.poll_feeds = False
         #: it loses the frames that drive it
         self.ignores_drive = False
         #: changes of the motor's voltage: seconds on the board's clock, volts
@@ -55,7 +59,8 @@ class Firmware:
         :param time_s: since the board was switched on
         """
         self.cart.advance_to(time_s)
-        if self._driven_s is not None and time_s - self._driven_s >= self._watchdog_s:
+        silent_s = 0.0 if self._driven_s is None or self.watchdog_is_broken else time_s - self._driven_s
+        if self._driven_s is not None and silent_s >= self._watchdog_s:
             self._expired, self._driven_s = True, None
         if self._expired or self.fault or self._blocked(self._applied_mv):
             self._apply(0, time_s)
@@ -74,6 +79,8 @@ class Firmware:
         if isinstance(message, protocol.Configure):
             return self._configure(sequence, message, time_s)
         if isinstance(message, protocol.Poll):
+            if self.poll_feeds and self._driven_s is not None:
+                self._driven_s = time_s
             return protocol.encode(sequence, self._state(time_s))
         if isinstance(message, protocol.Stop):
             self._stop(sequence, time_s)

@@ -68,6 +68,11 @@ class SimulatedCard:
         self.digital_outputs: set[int] = set()
         self.offsets = [0] * N_CHANNELS
         self.expiration_volts: dict[int, float] = {}
+        self.expiration_states: dict[int, int] = {}
+        #: low, high, tristate, no change; some cards know tristate alone
+        self.expiration_states_known = {0, 1, 2, 3}
+        #: one that never acts
+        self.watchdog_is_broken = False
         self.timeout_s: float | None = None
         self.reloaded_s = 0.0
         self.expired = False
@@ -109,7 +114,7 @@ class SimulatedCard:
 
     def _next_event(self) -> tuple[float, Callable[[], None]] | None:
         events: list[tuple[float, Callable[[], None]]] = []
-        if self.timeout_s is not None and not self.expired:
+        if self.timeout_s is not None and not self.expired and not self.watchdog_is_broken:
             events.append((self.reloaded_s + self.timeout_s, self._expire))
         for task in self.tasks:
             if task.next_s is not None:
@@ -120,6 +125,9 @@ class SimulatedCard:
         self.expired = True
         for channel, volt in self.expiration_volts.items():
             self.analog[channel] = volt
+        for channel, state in self.expiration_states.items():
+            # Whatever enables an amplifier has a resistor to ground: a line that is let go of is low.
+            self.digital[channel] = {1: 1, 3: self.digital[channel]}.get(state, 0)
         self.apply()
 
     def _sample(self, task: EncoderTask) -> None:

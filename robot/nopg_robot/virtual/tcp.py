@@ -68,6 +68,8 @@ class VirtualQuarcServer:
         self._filter = filter_coefficients(self.cart.parameters.velocity_cutoff_rad_s, self._period_s)
         self._measured = (0.0, 0.0, 0.0, 0.0)
         self._deaf = self._mute = self._trickles = False
+        # Age of the samples that are sent, and what it grows by, in periods.
+        self._behind = self._falls_behind = 0.0
 
     def __enter__(self) -> "VirtualQuarcServer":
         self._thread.start()
@@ -99,6 +101,16 @@ class VirtualQuarcServer:
         """Packets go out one byte at a time."""
         self._ask(lambda: self._switch(trickles=True))
 
+    def delay(self, seconds: float) -> None:
+        """All samples are so old when they are sent, at most two seconds at 500 Hz: something on the way keeps them."""
+        self._ask(lambda: self._fall_behind(seconds / self._period_s, 0.0))
+
+    def slow_down(self, share: float) -> None:
+        """
+        :param share: of the samples that does not leave in time: those that follow are older and older, and none is lost
+        """
+        self._ask(lambda: self._fall_behind(self._behind, share))
+
     def resume(self) -> None:
         """As if nothing had been."""
         self._ask(self._switch)
@@ -121,6 +133,9 @@ class VirtualQuarcServer:
 
     def _switch(self, *, deaf: bool = False, mute: bool = False, trickles: bool = False) -> None:
         self._deaf, self._mute, self._trickles = deaf, mute, trickles
+
+    def _fall_behind(self, periods: float, growth: float) -> None:
+        self._behind, self._falls_behind = periods, growth
 
     def _cut(self) -> None:
         if self._client is not None:
@@ -165,8 +180,9 @@ class VirtualQuarcServer:
         self._old_packets.append(packet)
         while not self._asked.empty():
             self._asked.get()()
-        if not self._mute:
-            self._send(packet)
+        before, self._behind = self._behind, self._behind + self._falls_behind
+        if not self._mute and int(before) == int(self._behind) < len(self._old_packets):
+            self._send(self._old_packets[-1 - int(self._behind)])
 
     def _accept(self) -> None:
         try:
