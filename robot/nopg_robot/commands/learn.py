@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -157,12 +158,13 @@ class _Learning:
             raise KeyboardInterrupt
 
     @contextmanager
-    def _around_flight(self, what: str) -> Iterator[dict[str, Any]]:
+    def _around_flight(self, what: str, log: Path) -> Iterator[dict[str, Any]]:
         self._console.rule(what)
         with (
             StopRequest(enter_key=True) as stop,
             command_line.make_display(self._rig.limits, plain=self._plain) as display,
         ):
+            stop.end_program = partial(command_line.end_hung, log=log, display=display)
             yield {"stop": stop, "display": display}
 
     def _show(self) -> None:

@@ -47,7 +47,7 @@ class RigHalf:
     :param rig: to fly on
     :param folder: to leave the flights in
     :param most_seconds: of rig time, all flights together
-    :param around_flight: told what begins; gives display and stop, in which a flight happens
+    :param around_flight: told what begins, and the path of its log; gives display and stop, in which a flight happens
     :param plant: ``"rig"``, ``"auto"`` or ``"simulated"``
     :param on_connect: told what answered
     """
@@ -55,7 +55,7 @@ class RigHalf:
     rig: RigFile
     folder: LearningFolder
     most_seconds: float
-    around_flight: Callable[[str], Any]
+    around_flight: Callable[[str, Path], Any]
     plant: str = "rig"
     on_connect: Callable[[Any], None] = field(default=lambda rig: None)
 
@@ -84,7 +84,7 @@ class RigHalf:
                 seed=int(generator.integers(2**31)),
             )
             behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator)
-            with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them") as shown:
+            with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them", log) as shown:
                 summary = collect(behaviour, rig, log, options, on_connect=self.on_connect, **shown)
             if summary.outcome != "finished" and not _is_of_the_policy(summary):
                 raise FlightStoppedError(summary)
@@ -110,7 +110,7 @@ class RigHalf:
     def _test(self, one: Round, policy: OnnxPolicy) -> bool:
         log = one.next_log("flight")
         options = RunOptions(min(self.task.flight_s, self.left_s), self.plant, pole=self.task.pole)
-        with self.around_flight(f"Round {one.number}: the policy, {options.seconds:.0f} s") as shown:
+        with self.around_flight(f"Round {one.number}: the policy, {options.seconds:.0f} s", log) as shown:
             summary = deploy(policy, policy.metadata, self.rig, log, options, on_connect=self.on_connect, **shown)
         if summary.outcome == "finished":
             return self.task.goal(observations_of(read_flight(log)), 1.0 / self.rig.rates.control_hz)
@@ -131,7 +131,7 @@ class RigHalf:
             seed=int(generator.integers(2**31)),
         )
         behaviour = exploring(policy, rig.limits.voltage_volt, generator)
-        with self.around_flight(f"Round {one.number}: the policy and random voltages, {seconds:.0f} s") as shown:
+        with self.around_flight(f"Round {one.number}: the policy and random voltages, {seconds:.0f} s", log) as shown:
             summary = collect(behaviour, rig, log, options, metadata=policy.metadata, on_connect=self.on_connect, **shown)
         if summary.outcome != "finished" and not _is_of_the_policy(summary):
             raise FlightStoppedError(summary)
