@@ -16,6 +16,8 @@ from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.commands.learn import app, is_virtual
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rounds.folder import Learned, LearningFolder
+from nopg_robot.virtual.simulated_cart import SimulatedCart
+from nopg_robot.virtual.tcp import VirtualQuarcServer
 
 TASK_FILE = """
 from nopg_robot.rounds.task import LearningTask, upright_at_the_end
@@ -125,3 +127,58 @@ def test_without_a_terminal_nobody_can_agree(tmp_path, arguments):
 )
 def test_which_rigs_are_virtual(name, connection, virtual):
     assert is_virtual(changed(RigFile.load(name), connection=connection)) is virtual
+
+
+HANGING_TASK = """
+from nopg_robot.rounds.task import LearningTask
+
+TASK = LearningTask("swing", "hanging", "s2[2]", lambda observations, period_s: True, flight_s=2.0, first_s=2.0)
+"""
+# A computer that runs tests pauses now and then.
+PATIENT_S = 0.5
+
+
+def wait_until(condition, seconds: float) -> bool:
+    deadline_s = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.mark.real_time
+def test_cable_out_in_the_middle_of_learning(tmp_path):
+    task, folder = tmp_path / "swing.py", tmp_path / "learning"
+    task.write_text(HANGING_TASK)
+    with VirtualQuarcServer(SimulatedCart(lifts_pole=False), watchdog_s=PATIENT_S) as server:
+        host, port = server.address
+        rig = changed(
+            RigFile.load("quanser_ip02_quarc"),
+            connection={"host": host, "port": port, "watchdog_s": PATIENT_S, "read_timeout_s": 0.2},
+            limits={"stale_s": PATIENT_S},
+            timing={"miss_s": 0.1, "watchdog_s": PATIENT_S},
+        )
+        (tmp_path / "rig.yaml").write_text(rig.to_yaml())
+        program = [sys.executable, "-m", "nopg_robot.commands.learn", "--rig", str(tmp_path / "rig.yaml")]
+        program += ["--task", str(task), "--folder", str(folder), "--learner", "elsewhere", "--yes", "--plain"]
+        learning = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        journal = folder / "round-00" / "first-01.npz.journal"
+        assert wait_until(lambda: journal.exists() and LearningFolder(folder).rig_seconds > 0.2, 60.0)
+        server.drop()
+        output, _ = learning.communicate(timeout=30.0)
+        assert learning.returncode in (ExitCode.SAFETY_STOP, ExitCode.NO_CONNECTION), output
+        assert "Nothing is lost" in output
+        assert server.applied_voltages[-1][1] == 0.0
+        before_s = LearningFolder(folder).rig_seconds
+        assert before_s > 0.2
+        # The cable is in again.
+        learning = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert wait_until((folder / "round-00" / "flown.json").exists, 60.0)
+        finally:
+            learning.terminate()
+            learning.wait()
+    recorded = LearningFolder(folder)
+    assert len(recorded.round(0).logs()) == 2
+    assert before_s < 2.0 <= recorded.rig_seconds + 0.1
