@@ -1,4 +1,4 @@
-"""Data that an HDF5 file does not hold itself: a file from elsewhere could show any other file of this computer as its data."""
+"""Data that an HDF5 file does not hold itself: one from elsewhere could show any other file of this computer as its data."""
 
 import os
 from collections.abc import Iterator
