@@ -17,6 +17,9 @@ from nopg_robot.run.loop import ControlLoop
 _STILL_M = 5e-4
 # The pole's first answer to a push that is surely no noise.
 _POLE_ANSWER_RAD = 0.01
+# A pole that hangs and was pushed still swings when the cart stands, but by no quarter turn. No hand trembles so much.
+_SWINGS_S = 0.5
+_SWINGS_RAD, _FAR_RAD = 0.05, 1.0
 _SETTLED_M_S = 0.02
 # Below this voltage dry friction may hold the cart.
 _LEAST_MOVING_VOLT = 0.7
@@ -29,7 +32,9 @@ _CALM_S = 0.3
 def wait_for_hanging_pole(loop: ControlLoop) -> None:
     """Zero volts until the pole hangs still; there its angle is π, whatever the encoder said."""
     start = loop.rig.start
-    loop.begin("hang", "Let the pole hang still.", Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0))
+    loop.begin(
+        "hang", "Let the pole hang down, free and still.", Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0)
+    )
     still = _Lasting(start.still_s)
 
     def hangs_still(state: State, time_s: float) -> bool:
@@ -64,13 +69,20 @@ def self_test(loop: ControlLoop) -> None:
                 f"{direction * test.voltage_volt:+g} V moved the cart by {1e3 * travel:+.1f} mm: the wrong way. "
                 "Check the wiring, then motor.sign and sensors.cart_sign in the rig file",
             )
-    direction = max(moved, key=lambda each: abs(moved[each]))
-    answer = travels[direction][1]
-    if answer == 0.0:
+    # Of the first push that it answers: before that one it hung still.
+    answers = [(each, travels[each][1]) for each in moved if travels[each][1] != 0.0]
+    if not answers:
         raise PhaseError("self-test", "the cart moved and the pole's encoder did not; is it connected?")
-    # A hanging bob stays behind the cart: θ − π goes against the push.
+    direction, answer = answers[0]
+    # A hanging bob stays behind the cart: θ − π goes against the push. One that is held upright goes with it.
     if answer * direction > 0:
-        raise PhaseError("self-test", "the pole's encoder counts the wrong way; change sensors.pole_sign in the rig file")
+        if _swings(loop):
+            raise PhaseError("self-test", "the pole's encoder counts the wrong way; change sensors.pole_sign in the rig file")
+        raise PhaseError(
+            "self-test",
+            "does the pole hang? It answered the push like one that is held upright. Let it hang down, free and still, and "
+            "start again. Only if it did hang, its encoder counts the wrong way: change sensors.pole_sign in the rig file",
+        )
 
 
 def home(loop: ControlLoop) -> float:
@@ -207,6 +219,20 @@ def _push(loop: ControlLoop, direction: int) -> tuple[float, float]:
     if not loop.drive(_no_voltage, lambda state, time_s: abs(state.x_dot) < _SETTLED_M_S, test.timeout_s):
         raise PhaseError("self-test", f"the cart did not come to rest within {test.timeout_s:g} s at zero volts")
     return travel_m, answer
+
+
+def _swings(loop: ControlLoop) -> bool:
+    """
+    :return: whether the pole swings about where it was at rest while the cart stands, as one does that hangs
+    """
+    angles: list[float] = []
+
+    def look(state: State, time_s: float) -> bool:
+        angles.append(math.remainder(state.theta - math.pi, 2.0 * math.pi))
+        return time_s >= _SWINGS_S
+
+    loop.drive(_no_voltage, look, 2.0 * _SWINGS_S)
+    return max(angles) - min(angles) > _SWINGS_RAD and max(abs(angle) for angle in angles) < _FAR_RAD
 
 
 def _find_stop(loop: ControlLoop, volt: float, side: str) -> float:

@@ -1,5 +1,6 @@
 """A motor board behind a pseudo-terminal: the cart, the firmware that ``PROTOCOL.md`` asks for, and cables to pull."""
 
+import math
 import os
 import select
 import threading
@@ -15,6 +16,8 @@ from nopg_robot.virtual.simulated_cart import SimulatedCart
 # As on the lab's amplifier input.
 VOLTAGE_LIMIT_MV = 10_000
 TICK_S = 0.001
+# A line has no end of a connection; a program that drives a cart is never silent for so long.
+LEFT_S = 1.0
 
 
 class Firmware:
@@ -34,6 +37,7 @@ class Firmware:
         #: changes of the motor's voltage: seconds on the board's clock, volts
         self.applied_voltages: list[tuple[float, float]] = []
         self._applied_mv = 0
+        self._heard_s = -math.inf
         self.restart()
 
     def restart(self) -> None:
@@ -50,6 +54,7 @@ class Firmware:
         :param time_s: since the board was switched on
         """
         self.cart.advance_to(time_s)
+        self.cart.attend(time_s - self._heard_s < LEFT_S)
         if self._driven_s is not None and time_s - self._driven_s >= self._watchdog_s:
             self._expired, self._driven_s = True, None
         if self._expired or self.fault:
@@ -63,6 +68,7 @@ class Firmware:
         """
         # A voltage acts from when it arrives.
         self.cart.advance_to(time_s)
+        self._heard_s = time_s
         message, sequence = frame.message, frame.sequence
         if isinstance(message, protocol.Hello):
             name = b"virtual board".ljust(16, b"\0")
