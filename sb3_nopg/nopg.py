@@ -624,7 +624,9 @@ class NOPG(FixedDataAlgorithm):
         env: GymEnv | None = None,
         device: th.device | str = "auto",
         custom_objects: dict[str, Any] | None = None,
-        *arguments: Any,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        *,
         trust: bool = False,
         **keywords: Any,
     ) -> SelfNOPG:
@@ -633,14 +635,16 @@ class NOPG(FixedDataAlgorithm):
         :param env: as for the constructor
         :param device: as for the constructor
         :param custom_objects: settings that take the place of those in the file
-        :param arguments: as SB3's ``load`` has them, and ``keywords`` too
+        :param print_system_info: as for SB3's ``load``
+        :param force_reset: as for SB3's ``load``
         :param trust: whether to read pickles in it, which can run any program
+        :param keywords: arguments of the constructor that are to change
         """
         check_version(path)
         known = {*inspect.signature(BaseAlgorithm.load).parameters, *inspect.signature(NOPG.__init__).parameters}
         check_no_old_names({name: value for name, value in keywords.items() if name not in known})
         file, objects = read_model(path, trust=trust, records=_RECORDS, replaced=custom_objects)
-        return super().load(file, env, device, objects, *arguments, **keywords)
+        return super().load(file, env, device, objects, print_system_info, force_reset, **keywords)
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """
