@@ -83,12 +83,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "angle_rad": "the run is cut when the pole leans farther, rad; not for runs that start hanging",
         "cart_speed_m_s": "the run is cut above, m/s",
         "pole_speed_rad_s": "the run is cut above, rad/s",
+        "cart_acceleration_m_s2": (
+            "most that motor, pole, or somebody who pushes the cart can do, m/s²; a reading that would need more is a jump"
+        ),
         "stale_s": "the run is cut when the newest reading is older than this, s; at least two sample periods",
         "frozen_s": "the run is cut when an encoder that should count has not for so long, s",
         "frozen_volt": "the cart should count under this voltage, V; at most `voltage_volt`",
         "frozen_travel_m": "the pole should count while the cart moves by this, m",
-        "jump_m": "the run is cut when x moves by more in one cycle, m; at most a fifth of the rail",
-        "jump_rad": "the run is cut when θ moves by more in one cycle, rad",
+        "jump_m": "the run is cut when x moves by more in one cycle, m, or than a cart can; at most a fifth of the rail",
+        "jump_rad": "the run is cut when θ moves by more in one cycle, rad, or than a pole can",
         "outside_data": "what happens in states that the training data did not cover",
         "outside_data_margin": "how far outside of the data's range a state may lie, as a share of the range",
         "max_seconds": "longest run, s",
@@ -99,7 +102,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Timing": {
         "miss_s": "a cycle that begins later than this after its time is a miss, s",
-        "max_misses": "more misses than this within a second cut the run; below `rates.sample_hz`",
+        "max_misses": "more misses than this within a second cut the run; at most a quarter of `rates.sample_hz`",
         "watchdog_s": (
             "a guard beside the loop writes 0 V when the loop has not written for so long, s; `null`: one control period"
         ),
@@ -125,7 +128,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "timeout_s": _TIME_LIMIT,
     },
     "Start": {
-        "upright_rad": "the pole counts as upright within this angle, rad",
+        "upright_rad": "the pole counts as upright within this angle, rad; at most `limits.angle_rad`",
         "hold_s": "for so long, s",
         "still_s": "the pole hangs still when it has not moved for so long, s",
         "still_rad_s": "faster than this is moving, rad/s",

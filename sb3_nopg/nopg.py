@@ -35,6 +35,7 @@ from sb3_nopg.data.held_out import split_off
 from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
 from sb3_nopg.kernels.bandwidth import Bandwidths
 from sb3_nopg.policies.export import export
+from sb3_nopg.policies.model_archive import read_model, write_model
 from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
@@ -44,10 +45,11 @@ from sb3_nopg.policies.nopg_policy import (
 )
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
-from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.prediction.judge import Judged, Judgement
 from sb3_nopg.prediction.rollouts import Rollouts
 from sb3_nopg.prediction.starts import Starts
 from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
+from sb3_nopg.report.policy_files import bind_reports
 from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.training import checkpoint
 from sb3_nopg.training.candidates import Candidate
@@ -70,6 +72,8 @@ _SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.
 _LEAST_SPREAD = {"model": 0.01, "samples": 1e-8}
 # What belongs to the data, or can be prepared again from it.
 _UNSAVED = ("dataset", "_training", "distributed", "processes")
+# Of its own that a saved model holds.
+_RECORDS = (Candidate, Judged, Judgement)
 
 
 class NOPG(FixedDataAlgorithm):
@@ -584,7 +588,7 @@ class NOPG(FixedDataAlgorithm):
         from sb3_nopg.report.page import write_report
 
         report = make_report(self, limits=limits, held_out=held_out, names=names, trajectories=trajectories)
-        write_report(report, path)
+        bind_reports(self, write_report(report, path).parent)
         return report.summary
 
     def save(
@@ -594,35 +598,57 @@ class NOPG(FixedDataAlgorithm):
         include: Iterable[str] | None = None,
     ) -> None:
         """
-        Write the model to a file, without the data. In a distributed run the main process does it.
+        Write the model to a file, without the data. In a distributed run the main process does it. It holds no pickle unless a
+        function or class of your own is among the settings; then :meth:`load` needs ``trust=True``.
 
         :param path: of the file
         :param exclude: attributes to leave out
         :param include: attributes to write although they would be left out
         """
         if self.processes.is_main:
-            super().save(path, exclude, include)
+            write_model(path, vars(self), lambda file: super(NOPG, self).save(file, exclude, include))
 
     def export(self, path: str | os.PathLike[str], **description: Any) -> pathlib.Path:
         """
-        Write the policy as an ONNX file for a rig: raw observation in, mean action in the environment's units out.
+        Write the policy as an ONNX file for a rig: raw observation in, mean action in the environment's units out. Reports on
+        it that lie beside the file are told its SHA-256.
 
         :param path: of the file, for instance ``policy.onnx``
         :param description: names, units and control period, see :func:`sb3_nopg.export`
         :return: the path
         """
-        return export(self, path, **description)
+        written = export(self, path, **description)
+        bind_reports(self, written.parent)
+        return written
 
     @classmethod
-    def load(cls: type[SelfNOPG], path: str | pathlib.Path | io.BufferedIOBase, *arguments: Any, **keywords: Any) -> SelfNOPG:
+    def load(
+        cls: type[SelfNOPG],
+        path: str | pathlib.Path | io.BufferedIOBase,
+        env: GymEnv | None = None,
+        device: th.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        *,
+        trust: bool = False,
+        **keywords: Any,
+    ) -> SelfNOPG:
         """
         :param path: of a file that :meth:`save` wrote, or the open file
-        :param arguments: as SB3's ``load`` has them, and ``keywords`` too
+        :param env: as for the constructor
+        :param device: as for the constructor
+        :param custom_objects: settings that take the place of those in the file
+        :param print_system_info: as for SB3's ``load``
+        :param force_reset: as for SB3's ``load``
+        :param trust: whether to read pickles in it, which can run any program
+        :param keywords: arguments of the constructor that are to change
         """
         check_version(path)
         known = {*inspect.signature(BaseAlgorithm.load).parameters, *inspect.signature(NOPG.__init__).parameters}
         check_no_old_names({name: value for name, value in keywords.items() if name not in known})
-        return super().load(path, *arguments, **keywords)
+        file, objects = read_model(path, trust=trust, records=_RECORDS, replaced=custom_objects)
+        return super().load(file, env, device, objects, print_system_info, force_reset, **keywords)
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """
@@ -639,20 +665,23 @@ class NOPG(FixedDataAlgorithm):
         dataset: TransitionDataset,
         env: GymEnv | None = None,
         device: th.device | str = "auto",
+        *,
+        trust: bool = False,
         **arguments: Any,
     ) -> SelfNOPG:
         """
         A model in the midst of its training. ``learn(n - model.num_timesteps, reset_num_timesteps=False)`` takes it to update
-        n, with the same bits on the CPU as without the interruption. The file holds a pickle: trust its source.
+        n, with the same bits on the CPU as without the interruption.
 
         :param path: file of a checkpoint
         :param dataset: that the run learned from
         :param env: as for the constructor
         :param device: as for the constructor
+        :param trust: as for :meth:`load`
         :param arguments: ``verbose``, ``tensorboard_log`` and ``distributed``, which may change, and ``held_out`` where that
             was a data set; all else is in the file
         """
-        return checkpoint.resume(cls, pathlib.Path(path), dataset, env, device, arguments)
+        return checkpoint.resume(cls, pathlib.Path(path), dataset, env, device, arguments, trust=trust)
 
     def run_state(self) -> dict[str, Any]:
         """What :meth:`save` leaves out, for a checkpoint."""

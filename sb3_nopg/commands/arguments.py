@@ -24,7 +24,7 @@ LIMIT_HELP = (
 REWARD_HELP = (
     "A formula over s (state), a (action) and s2 (next state) instead of the data's rewards: 'cos(s2[1]) - 0.1*a[0]**2'."
 )
-TRUST_HELP = "Read data in pickles (.pkl, .npy). They can run any program."
+TRUST_HELP = "Read pickles too, in data (.pkl, .npy) and in models (.zip). They can run any program."
 
 
 def numbers(option: str, text: str) -> list[float]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from scipy.special import stdtrit
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from sb3_nopg.commands.arguments import make_env
+from sb3_nopg.commands.arguments import TRUST_HELP, make_env
 from sb3_nopg.commands.failures import UnsuccessfulError, one_line_errors
 from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, TrainingRecord, check_fits_env, find_model, load_model
 from sb3_nopg.common.errors import InputError
@@ -88,6 +88,7 @@ def evaluate(
     ] = None,
     algo: Annotated[str, typer.Option(help=f"What wrote the model: {', '.join(ALGORITHMS)}.")] = "nopg",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """
     Let a policy act in a simulation: return of every episode, mean, standard deviation and 95 % confidence interval.
@@ -99,7 +100,7 @@ def evaluate(
     env_id = env if record is None else record.env
     if env_id is None:
         raise InputError("--env", f"nothing beside {path} tells what it was trained for", "Pass --env")
-    loaded = load_model(path, algo)
+    loaded = load_model(path, algo, trust=trust)
     simulation = make_env(env_id) if video is None else _filmed(env_id, video, video_episodes)
     try:
         check_fits_env(loaded, simulation)

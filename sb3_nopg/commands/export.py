@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from sb3_nopg.commands.arguments import DATA_HELP, labels
+from sb3_nopg.commands.arguments import DATA_HELP, TRUST_HELP, labels
 from sb3_nopg.commands.failures import check_output, note, one_line_errors
 from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, attach_normalization, find_model, load_with_data
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.policies.export import export as export_policy
+from sb3_nopg.report.policy_files import bind_reports
 
 
 @one_line_errors
@@ -33,9 +34,7 @@ def export(
         pathlib.Path | None,
         typer.Option(help="What VecNormalize.save() wrote, for a model of another algorithm that was trained behind one."),
     ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Read data and normalisation in pickles (.pkl, .npy). They can run any program.")
-    ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """
     Write a policy as an ONNX file, which `nopg deploy` runs on a rig: raw observation in, action in its own units out.
@@ -60,4 +59,5 @@ def export(
         action_names=labels(action_names),
         action_units=labels(action_units),
     )
+    bind_reports(loaded, output.parent)
     typer.echo(f"Policy: {output}, whose actions were compared with the model's")

@@ -4,10 +4,12 @@ import functools
 import logging
 import os
 import pathlib
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 import gymnasium as gym
 import typer
@@ -19,7 +21,7 @@ from sb3_nopg.policies.export import ExportError
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-EXIT_CODES = "Exit codes: 0 fine, 1 it ran but did not succeed, 2 wrong arguments or files, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 fine, 1 it ran but did not succeed, 2 wrong arguments or files, 70 a defect, 130 interrupted."
 
 
 class ExitCode(IntEnum):
@@ -28,6 +30,7 @@ class ExitCode(IntEnum):
     FINE = 0
     FAILED = 1
     USAGE = 2
+    DEFECT = 70
     INTERRUPTED = 130
 
 
@@ -84,6 +87,19 @@ def one_line_errors(command: Callable[Parameters, Result]) -> Callable[Parameter
             raise ended("interrupted", ExitCode.INTERRUPTED) from None
 
     return wrapped
+
+
+def run_app(app: Callable[[], object]) -> NoReturn:
+    """
+    :param app: a whole program, which ends by itself; what it does not catch is a defect: it shows where, and ends with a code
+        of its own, because Python's means that a policy did not succeed
+    """
+    try:
+        app()
+    except Exception:
+        traceback.print_exc()
+        sys.exit(ExitCode.DEFECT)
+    sys.exit(ExitCode.FINE)
 
 
 def ended(error: object, code: ExitCode) -> typer.Exit:

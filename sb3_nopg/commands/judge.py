@@ -30,7 +30,7 @@ def judge(
         list[pathlib.Path],
         typer.Argument(
             metavar="POLICY...",
-            help="Models of NOPG or of SB3's algorithms (.zip), or exported policies (.onnx). A .zip can run any program.",
+            help="Models of NOPG or, with --trust, of SB3's algorithms (.zip), or exported policies (.onnx).",
         ),
     ],
     output: Annotated[
@@ -73,6 +73,7 @@ def judge(
             reward=reward,
             level=level,
             seed=seed,
+            trust=trust,
         )
     _show(judgement, level)
     if output is not None:

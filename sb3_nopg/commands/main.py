@@ -11,7 +11,7 @@ from sb3_nopg.commands.data import app as data_app
 from sb3_nopg.commands.demonstrate import demonstrate
 from sb3_nopg.commands.evaluate import evaluate
 from sb3_nopg.commands.export import export
-from sb3_nopg.commands.failures import EXIT_CODES, one_line_errors
+from sb3_nopg.commands.failures import EXIT_CODES, one_line_errors, run_app
 from sb3_nopg.commands.judge import judge
 from sb3_nopg.commands.model import model
 from sb3_nopg.commands.report import report
@@ -108,7 +108,7 @@ def _pass_on(name: str, context: typer.Context) -> None:
 
 def main() -> None:
     """Entry point."""
-    app()
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ from sb3_nopg.commands.arguments import load_data, make_env
 from sb3_nopg.commands.failures import note
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
+from sb3_nopg.common.trust import UntrustedError, check_trusted
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.policies.model_archive import read_model
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "nopg": NOPG,
@@ -29,7 +31,7 @@ ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "sac": sb3.SAC,
     "td3": sb3.TD3,
 }
-MODEL_HELP = "Model file that `nopg train` or model.save() wrote. It can run any program: only from people you trust."
+MODEL_HELP = "Model file that `nopg train` or model.save() wrote. One that holds a pickle is read only with --trust."
 # How records of older versions tell which data it was.
 _OLD_DIGEST = "data_digest"
 ENV_HELP = "Environment, as Gymnasium knows it; without it, the one that `nopg train` was given."
@@ -101,17 +103,23 @@ def find_model(path: pathlib.Path) -> pathlib.Path:
     raise InputError("MODEL", f"there is no file {path}", "Give what `nopg train` or model.save() wrote")
 
 
-def load_model(path: pathlib.Path, algo: str = "nopg", env: gym.Env | None = None) -> BaseAlgorithm:
+def load_model(path: pathlib.Path, algo: str = "nopg", env: gym.Env | None = None, *, trust: bool = False) -> BaseAlgorithm:
     """
     :param path: of a file that exists
     :param algo: a name of `ALGORITHMS`
     :param env: to go with it
+    :param trust: whether to read pickles in it; files of other algorithms than ours always hold some
     """
     if algo not in ALGORITHMS:
         raise InputError("--algo", f"{algo!r} is unknown", f"Use one of {', '.join(ALGORITHMS)}")
     try:
         # Models are small, and whoever evaluates them may have no GPU.
-        return ALGORITHMS[algo].load(path, env=env, device="cpu")
+        if algo == "nopg":
+            return NOPG.load(path, env=env, device="cpu", trust=trust)
+        file, objects = read_model(path, trust=trust)
+        return ALGORITHMS[algo].load(file, env=env, device="cpu", custom_objects=objects)
+    except UntrustedError:
+        raise
     except InputError as error:
         fix = "Give what `nopg train` or model.save() wrote; --algo names another algorithm where a command takes any"
         raise InputError("MODEL", f"{path} is no model of {algo} ({one_line(error)})", fix) from error
@@ -149,7 +157,7 @@ def load_with_data(
     """
     record = TrainingRecord.load(path)
     env_id = record.env if env_id is None and record is not None else env_id
-    model = load_model(path, algo, None if env_id is None else make_env(env_id))
+    model = load_model(path, algo, None if env_id is None else make_env(env_id), trust=trust)
     if not isinstance(model, NOPG):
         return model, record
     if data is None and record is None:
@@ -184,8 +192,7 @@ def attach_normalization(
             raise InputError("--vec-normalize", f"{beside[0]} lies beside the model and is not named", "Pass it, with --trust")
         note("if the model was trained behind a VecNormalize, its file does not say so: pass --vec-normalize, with --trust.")
         return
-    if not trust:
-        raise InputError("--vec-normalize", f"{given} is a pickle, which can run any program", "Pass --trust if you trust it")
+    check_trusted(given, "a file of this kind, a pickle,", trust)
     if env_id is None:
         raise InputError("--vec-normalize", "needs the environment that it normalises", "Pass --env")
     try:

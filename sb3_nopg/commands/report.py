@@ -5,11 +5,12 @@ from typing import Annotated
 
 import typer
 
-from sb3_nopg.commands.arguments import DATA_HELP, labels, load_data
+from sb3_nopg.commands.arguments import DATA_HELP, TRUST_HELP, labels, load_data
 from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.models import ENV_HELP, MODEL_HELP, find_model, load_with_data, progress_path
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.report.making import REPORT_SUFFIXES, make_report, read_curve
+from sb3_nopg.report.policy_files import bind_reports
 from sb3_nopg.report.summary import summary_path
 
 _COLORS = {"go": typer.colors.GREEN, "care": typer.colors.YELLOW, "no": typer.colors.RED}
@@ -43,9 +44,7 @@ def report(
         str | None, typer.Option(help="Of the state's dimensions, like x,sin,cos; without it, as the environment calls them.")
     ] = None,
     env: Annotated[str | None, typer.Option(help=ENV_HELP)] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Read data in pickles (.pkl, .npy). They can run any program.")
-    ] = False,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """
     Judge a policy before it moves anything: a verdict (go, care or no) and what it rests on: predicted return, where the
@@ -74,7 +73,7 @@ def report(
     # Only now, because drawing takes long to import, and other commands draw nothing.
     from sb3_nopg.report.page import facts, limit_text, write_report
 
-    write_report(result, output)
+    bind_reports(loaded, write_report(result, output).parent)
     summary = result.summary
     typer.secho(f"verdict: {summary.verdict}", fg=_COLORS[summary.verdict], bold=True)
     for reason in summary.reasons:

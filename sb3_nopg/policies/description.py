@@ -43,7 +43,7 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
             raise InputError(f"{kind}_names", f"{description[f'{kind}_names']} has a name twice", "Tell them apart")
     period_s = told.get("control_period_s") if given["control_period_s"] is None else given["control_period_s"]
     check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")
-    low, high = _data_range(model)
+    low, high = data_range(model)
     return {
         **description,
         # As the file has them.
@@ -98,7 +98,7 @@ def _labels(field: str, given: Any, told: Any, default: list[str]) -> list[str]:
     return list(given)
 
 
-def _data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
+def data_range(model: BaseAlgorithm) -> tuple[list[float], list[float]]:
     """Smallest and largest observation of the training data in each dimension; empty where the model holds no data."""
     buffer = getattr(model, "replay_buffer", None)
     # A rollout buffer holds the last few steps only, and normalised ones.

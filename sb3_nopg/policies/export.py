@@ -21,7 +21,7 @@ from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
 from sb3_nopg.data.fingerprint import parameter_fingerprint
-from sb3_nopg.policies.description import describe
+from sb3_nopg.policies.description import data_range, describe
 
 # Of ONNX: read by every onnxruntime since 1.12.
 OPSET_VERSION = 17
@@ -139,6 +139,25 @@ def policy_digest(model: BaseAlgorithm) -> str:
     :return: what the exported file gives as its digest
     """
     return parameter_fingerprint(_deployed(model)[0])
+
+
+def acts_like(model: BaseAlgorithm, content: bytes, tolerance: float = 1e-5) -> bool:
+    """
+    :param model: as for :func:`export`
+    :param content: of an ONNX file from anywhere
+    :param tolerance: as for :func:`export`
+    :return: whether the file gives the model's actions
+    """
+    space = model.action_space
+    assert isinstance(space, spaces.Box)
+    low, high = data_range(model)
+    ranges = {"action_low": space.low, "action_high": space.high, "data_low": low, "data_high": high}
+    try:
+        _compare(model, _deployed(model)[1], content, ranges, tolerance)
+    # A file from anywhere: what its evaluator raises has no common ancestor below this.
+    except Exception:
+        return False
+    return True
 
 
 def _deployed(model: BaseAlgorithm) -> tuple[DeployedPolicy, VecNormalize | None]:

@@ -8,7 +8,9 @@ from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 
 
-def follow(model: DynamicsModel, policy: Any, starts: Any, n_steps: int, noise_seed: int | None = None) -> Rollouts:
+def follow(
+    model: DynamicsModel, policy: Any, starts: Any, n_steps: int, noise_seed: int | None = None, *, trust: bool = False
+) -> Rollouts:
     """
     Where a policy takes the system step by step, until the task ends or the trajectory leaves what was recorded.
 
@@ -17,10 +19,11 @@ def follow(model: DynamicsModel, policy: Any, starts: Any, n_steps: int, noise_s
     :param starts: observations to start from, (m, d_s), or one, (d_s,)
     :param n_steps: to follow it at most
     :param noise_seed: of what is added to each step, drawn from what the model missed; None for the mean alone
+    :param trust: whether to read pickles in a policy's file, which can run any program
     """
     from sb3_nopg.prediction.policy_files import checked_actor
 
     check_count("n_steps", n_steps)
     states = check_states("starts", starts, len(model.coordinates.fixed))
-    actor = checked_actor(policy, states, model.features.n_actions)
+    actor = checked_actor(policy, states, model.features.n_actions, trust=trust)
     return roll_out(model.to("cpu"), [actor], states, int(n_steps), noise_seed)[0]

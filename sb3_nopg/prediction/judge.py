@@ -190,6 +190,7 @@ def judge(
     reward: str | RewardFunction | None = None,
     level: float = 0.95,
     seed: int = 0,
+    trust: bool = False,
 ) -> Judgement:
     """
     Rank policies from anywhere by what the data predict of them.
@@ -204,6 +205,7 @@ def judge(
     :param reward: a formula or function to use instead of the data's rewards
     :param level: of the intervals
     :param seed: of models and noise
+    :param trust: whether to read pickles in files of policies, which can run any program
     :return: the ranking, best first
     """
     from sb3_nopg.prediction.policy_files import actor_of, data_learned_from
@@ -211,7 +213,7 @@ def judge(
     if not isinstance(policies, Mapping) or not policies:
         raise InputError("policies", "none given by name", "Give at least one, like {'mine': policy}")
     _check_question(gamma, n_steps, level)
-    actors = {str(name): actor_of(policy, data) for name, policy in policies.items()}
+    actors = {str(name): actor_of(policy, data, trust=trust) for name, policy in policies.items()}
     if n_steps is None:
         n_steps = steps_ahead(gamma)
     starts = start_states(data, initial_states)

@@ -11,25 +11,31 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.files import one_line
+from sb3_nopg.policies.model_archive import read_model, settings_in
 from sb3_nopg.prediction.rollouts import Actor
 
+# Settings of a model that its policy is made from.
+_OF_POLICY = ("observation_space", "action_space", "policy_class", "full_policy_kwargs", "policy_kwargs", "use_sde")
 
-def actor_of(policy: Any, data: TransitionDataset) -> Actor:
+
+def actor_of(policy: Any, data: TransitionDataset, *, trust: bool = False) -> Actor:
     """
     :param policy: a function of observations (m, d_s), an SB3 model, or the path of a ``.zip`` or ``.onnx`` file
     :param data: whose observations it must take
+    :param trust: whether to read pickles in a file
     """
-    return checked_actor(policy, data.observations, data.action_dim)
+    return checked_actor(policy, data.observations, data.action_dim, trust=trust)
 
 
-def checked_actor(policy: Any, observations: np.ndarray, n_actions: int) -> Actor:
+def checked_actor(policy: Any, observations: np.ndarray, n_actions: int, *, trust: bool = False) -> Actor:
     """
     :param policy: as for :func:`actor_of`
     :param observations: some that it must take, (m, d_s)
     :param n_actions: d_a
+    :param trust: whether to read pickles in a file
     """
     if isinstance(policy, str | os.PathLike):
-        policy = load_policy(pathlib.Path(policy))
+        policy = load_policy(pathlib.Path(policy), trust=trust)
     actor = _predicting(policy) if hasattr(policy, "predict") else policy
     if not callable(actor):
         raise InputError("policies", f"{policy!r} is no policy", "Give a function, an SB3 model, or a .zip or .onnx file")
@@ -47,16 +53,17 @@ def checked_actor(policy: Any, observations: np.ndarray, n_actions: int) -> Acto
     return actor
 
 
-def load_policy(path: pathlib.Path) -> Any:
+def load_policy(path: pathlib.Path, *, trust: bool = False) -> Any:
     """
     :param path: of a ``.zip`` file that SB3 wrote, or of an ``.onnx`` file
+    :param trust: whether to read pickles in it
     """
     if not path.is_file():
         raise InputError("policies", f"there is no file {path}", "Give a model's .zip or .onnx file")
     if path.suffix == ".onnx":
         return _onnx_actor(path)
     if path.suffix == ".zip":
-        return _load_zip(path)
+        return _load_zip(path, trust)
     raise InputError("policies", f"{path} is neither .zip nor .onnx", "Give a model's file")
 
 
@@ -66,8 +73,8 @@ def data_learned_from(policy: Any) -> str | None:
     :return: fingerprint of the data that it was trained on, where it says so
     """
     if isinstance(policy, str | os.PathLike) and str(policy).endswith(".zip"):
-        saved, _, _ = load_from_zip_file(str(policy), load_data=True, device="cpu")
-        return (saved or {}).get("learned_from")
+        known = (settings_in(str(policy)) or {}).get("learned_from")
+        return known if isinstance(known, str) else None
     return getattr(policy, "learned_from", None)
 
 
@@ -75,10 +82,11 @@ def _predicting(model: Any) -> Actor:
     return lambda observations: model.predict(observations.astype(np.float32), deterministic=True)[0]
 
 
-def _load_zip(path: pathlib.Path) -> BasePolicy:
+def _load_zip(path: pathlib.Path, trust: bool) -> BasePolicy:
     """The policy alone: what trained it does not matter."""
+    file, objects = read_model(path, trust=trust, only=_OF_POLICY)
     try:
-        saved, parameters, _ = load_from_zip_file(path, load_data=True, device="cpu")
+        saved, parameters, _ = load_from_zip_file(file, load_data=True, custom_objects=objects, device="cpu")
     except (ValueError, OSError, KeyError) as error:
         raise InputError("policies", f"{path} is no model's file ({error})", "Give one that save() wrote") from error
     saved = saved or {}

@@ -62,7 +62,7 @@ class ReportSummary:
     :param verdict: ``"go"``, ``"care"`` or ``"no"``
     :param reasons: what speaks against the policy, grave objections first
     :param notes: worth knowing, although they change nothing
-    :param policy_digest: of the policy's numbers, the same as in its exported file
+    :param policy_digest: of the policy's numbers
     :param algorithm: what trained it
     :param n_updates: how long
     :param gamma: discount
@@ -78,6 +78,7 @@ class ReportSummary:
     :param system: what the model of the system has found, line by line
     :param candidates: that training has tried, the chosen one first
     :param margin: how the candidates compare, in a sentence; "" where nobody knows
+    :param policy_files: SHA-256 of each exported file that does what this policy does, as far as any is known
     :param format_version: of the file
     """
 
@@ -100,6 +101,7 @@ class ReportSummary:
     system: tuple[str, ...] = ()
     candidates: tuple[CandidateFigures, ...] = ()
     margin: str = ""
+    policy_files: tuple[str, ...] = ()
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

@@ -72,6 +72,8 @@ def resume(
     env: GymEnv | None,
     device: th.device | str,
     arguments: dict[str, Any],
+    *,
+    trust: bool = False,
 ) -> Any:
     """
     :param algorithm: class of the model
@@ -80,6 +82,7 @@ def resume(
     :param env: of the model; None for none
     :param device: to go on with
     :param arguments: that may change
+    :param trust: whether to read pickles in the model's file
     :return: the model in the midst of its training
     """
     unknown = set(arguments) - {"verbose", "tensorboard_log", "distributed", "held_out"}
@@ -92,7 +95,7 @@ def resume(
             f"these {len(dataset)} transitions are not the {about['n_transitions']} that {path} learned from",
             "Give the same transitions in the same order, or train a new model",
         )
-    model = algorithm.load(io.BytesIO(model_file), env=env, device=device, **arguments)
+    model = algorithm.load(io.BytesIO(model_file), env=env, device=device, trust=trust, **arguments)
     _check_settings(path, about["settings"], model.settings())
     _announce_differences(about, model.processes)
     model.restore_run(dataset, state)

@@ -274,8 +274,8 @@ def test_parameter_files_by_path_and_with_numbers_that_yaml_takes_for_text(tmp_p
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{unclosed", "not a YAML file"),
-        (b"\xff\xfe\xfa", "not a YAML file"),
+        (b"{unclosed", "not a readable YAML file"),
+        (b"\xff\xfe\xfa", "not a readable YAML file"),
         (b"1: 2", "Unknown parameter 1"),
         (b"input_gain: fast", "input_gain: must be a number"),
         (b"input_gain: nan", "input_gain: must be a number"),

@@ -64,6 +64,14 @@ def hdf5_elsewhere(file, path):
     file["rewards"] = h5py.ExternalLink(str(other), "rewards")
 
 
+def hdf5_soft_link_to_elsewhere(file, path):
+    """A soft link within the file looks harmless; the group on its way lies in another one."""
+    hdf5_elsewhere(file, path)
+    del file["rewards"]
+    file["group"] = h5py.ExternalLink(str(path.with_name("other.h5")), "/")
+    file["rewards"] = h5py.SoftLink("/group/rewards")
+
+
 def hdf5_raw_bytes_of_another_file(file, path):
     path.with_name("secret").write_bytes(bytes(96))
     file.create_dataset("rewards", (12,), "<f8", external=[(str(path.with_name("secret")), 0, 96)])
@@ -112,6 +120,35 @@ def minari_huge(path):
     with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
         del file["episode_0"]["rewards"]
         file["episode_0"].create_dataset("rewards", (HUGE,), "<f8", chunks=(1024,))
+
+
+def minari_linked(*, soft):
+    """An episode's rewards of which only a link is in the file; a soft one passes through a group that lies elsewhere."""
+
+    def write(path):
+        minari_folder()(path)
+        other = path.with_name("other.h5")
+        with h5py.File(other, "w") as others:
+            others["rewards"] = np.zeros(4)
+        with h5py.File(path / "data" / "main_data.hdf5", "a") as file:
+            del file["episode_0"]["rewards"]
+            if soft:
+                file["episode_0"]["outside"] = h5py.ExternalLink(str(other), "/")
+            link = h5py.SoftLink("/episode_0/outside/rewards") if soft else h5py.ExternalLink(str(other), "rewards")
+            file["episode_0"]["rewards"] = link
+
+    return write
+
+
+def minari_symlink(name):
+    """A file or folder of the data set that is a link to one elsewhere."""
+
+    def write(path):
+        minari_folder()(path)
+        os.rename(path / name, path.with_name("elsewhere"))
+        os.symlink(path.with_name("elsewhere"), path / name)
+
+    return write
 
 
 def ragged_trajectories(path):
@@ -163,7 +200,8 @@ BAD_FILES = {
     ),
     "hdf5-group": ("d.h5", hdf5(lambda file, _: file.create_group("rewards"), rewards=None), "rewards is not an array"),
     "hdf5-of-text": ("d.h5", hdf5(rewards=["one"] * 12), "rewards is not an array of numbers"),
-    "hdf5-other-file": ("d.h5", hdf5(hdf5_elsewhere, rewards=None), "rewards lies in another file"),
+    "hdf5-other-file": ("d.h5", hdf5(hdf5_elsewhere, rewards=None), "rewards is a link, perhaps into another"),
+    "hdf5-soft-link": ("d.h5", hdf5(hdf5_soft_link_to_elsewhere, rewards=None), "rewards is a link, perhaps into another"),
     "hdf5-raw-other-file": ("d.h5", hdf5(hdf5_raw_bytes_of_another_file, rewards=None), "rewards lies in another file"),
     "hdf5-nan": ("d.h5", hdf5(observations=np.full((12, 3), np.nan)), "observations: 12 row"),
     "hdf5-ragged": ("d.h5", hdf5(next_observations=None, rewards=np.zeros(5)), "rewards: has 5 rows"),
@@ -206,6 +244,10 @@ BAD_FILES = {
     "minari-nan": ("d-v0", minari_folder(rewards=np.full(4, np.nan)), "rewards: 4 row"),
     "minari-discrete": ("d-v0", minari_discrete, "Discrete"),
     "minari-terabytes": ("d-v0", minari_huge, "would take"),
+    "minari-external-link": ("d-v0", minari_linked(soft=False), "rewards is a link, perhaps into another"),
+    "minari-soft-link": ("d-v0", minari_linked(soft=True), "is a link, perhaps into another"),
+    "minari-linked-file": ("d-v0", minari_symlink("data/main_data.hdf5"), "main_data.hdf5 in it is a link"),
+    "minari-linked-folder": ("d-v0", minari_symlink("data"), "data in it is a link"),
     "minari-newer": ("d-v0", minari_folder(lambda metadata: metadata["sb3_nopg"].update(version=99)), "[Uu]pgrade"),
     "flight-damaged": ("d.npz", broken_flight, "not a readable flight log"),
     "journal-of-text": ("d.npz.journal", text("no journal"), "not a readable flight log"),

@@ -1,5 +1,6 @@
 """``nopg-deploy`` shows the verdict of a report that lies beside the policy, and notices one that belongs to another."""
 
+import hashlib
 import json
 
 import pytest
@@ -8,14 +9,19 @@ from typer.testing import CliRunner
 from helpers.policy_files import write_policy
 from nopg_robot.commands import deploy
 from nopg_robot.commands.preflight import reports_beside
+from nopg_robot.flight.log import read_flight
 
 DIGEST = "0" * 64
 
 
 def figures(**changes):
     return json.dumps(
-        {"format_version": 1, "verdict": "care", "reasons": ["Mind the rail."], "policy_digest": DIGEST, **changes}
+        {"format_version": 1, "verdict": "care", "reasons": ["Mind the rail."], "policy_files": [DIGEST], **changes}
     )
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def page(text):
@@ -40,7 +46,7 @@ def said(policy, *more):
 @pytest.mark.slow
 @pytest.mark.parametrize("verdict", ["go", "care", "no"])
 def test_the_verdict_is_printed_before_the_run_and_forbids_nothing(policy, verdict):
-    (policy.parent / "report.json").write_text(figures(verdict=verdict))
+    (policy.parent / "report.json").write_text(figures(verdict=verdict, policy_files=["1" * 64, sha256(policy)]))
     output = said(policy)
     assert f"verdict of report.json: {verdict}" in output
     assert "Mind the rail." in output
@@ -60,15 +66,27 @@ def test_without_a_report_nothing_is_said(policy):
 
 @pytest.mark.slow
 def test_a_report_of_another_policy_is_noticed(policy):
-    (policy.parent / "report.json").write_text(figures(policy_digest="1" * 64))
+    (policy.parent / "report.json").write_text(figures(policy_files=["1" * 64]))
     output = said(policy)
-    assert "report.json belongs to another policy" in output
+    assert "report.json belongs to another policy file" in output
     assert "verdict" not in output
+
+
+@pytest.mark.slow
+def test_what_a_policy_file_says_of_itself_is_not_believed(policy):
+    """The metadata are those of the policy that the report is about, the numbers are others."""
+    (policy.parent / "report.json").write_text(figures(verdict="go", policy_digest=DIGEST, policy_files=[sha256(policy)]))
+    assert "verdict of report.json: go" in said(policy)
+    write_policy(policy, bias=0.001, digest=DIGEST)
+    output = said(policy, "--log", "again.npz")
+    assert "verdict" not in output
+    assert "report.json belongs to another policy file" in output
+    assert read_flight("again.npz").header["policy"]["digest"] == sha256(policy)
 
 
 def test_reports_are_found_by_digest_whatever_their_names(policy):
     folder = policy.parent
-    (folder / "other.report.json").write_text(figures(policy_digest="1" * 64))
+    (folder / "other.report.json").write_text(figures(policy_files=["1" * 64]))
     assert reports_beside(policy, DIGEST) == []
     (folder / "first.report.json").write_text(figures(verdict="no"))
     assert [(report.path.name, report.verdict) for report in reports_beside(policy, DIGEST)] == [("first.report.json", "no")]
@@ -96,7 +114,7 @@ def test_a_page_alone_will_do(policy):
         ("report.json", figures(format_version=99).encode(), "understands"),
         ("report.json", figures(verdict="perhaps").encode(), "no verdict"),
         ("report.json", figures(reasons="all of them").encode(), "no verdict"),
-        ("policy.report.json", figures(policy_digest=None).encode(), "another policy"),
+        ("policy.report.json", figures(policy_files=None).encode(), "another policy file"),
         ("report.html", b"<html></html>", "is no report"),
         ("report.html", page("{").encode(), "cannot be read"),
     ],

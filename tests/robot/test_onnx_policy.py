@@ -1,10 +1,11 @@
 """A policy file on the rig's side: read, checked and run without torch."""
 
+import hashlib
 import json
 import subprocess
 import sys
 import threading
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
@@ -101,7 +102,9 @@ def test_metadata(path):
     assert (metadata.action_low, metadata.action_high) == ((-5.0, -6.0), (5.0, 6.0))
     assert metadata.control_period_s == 0.02
     assert (metadata.data_low, metadata.data_high) == ((-1.0, -2.0, -3.0), (1.0, 2.0, 3.5))
-    assert (metadata.digest, metadata.algorithm, metadata.created_by) == ("ab" * 32, "NOPG", "sb3-nopg 0.1.0")
+    assert (metadata.algorithm, metadata.created_by) == ("NOPG", "sb3-nopg 0.1.0")
+    # Whatever the file says of itself.
+    assert metadata.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     with pytest.raises(FrozenInstanceError):
         metadata.digest = ""
 
@@ -147,7 +150,7 @@ def test_other_networks_are_refused(tmp_path, arguments):
     assert_refused(write(tmp_path / "policy.onnx", **arguments), "(1, d)", "model.export()")
 
 
-@pytest.mark.parametrize("field", sorted(set(DESCRIPTION) - {"versions"}))
+@pytest.mark.parametrize("field", sorted(set(DESCRIPTION) - {"versions", "digest"}))
 def test_incomplete_metadata_are_refused(tmp_path, field):
     rest = {name: value for name, value in DESCRIPTION.items() if name != field}
     assert_refused(write(tmp_path / "policy.onnx", rest), f"lacks {field}", "model.export()")
@@ -172,7 +175,7 @@ def test_incomplete_metadata_are_refused(tmp_path, field):
         ("data_low", []),
         ("data_low", [-1.0, -2.0]),
         ("data_high", [1.0, 2.0, -30.0]),
-        ("digest", 5),
+        ("algorithm", 5),
         ("format_version", 2),
     ],
 )
@@ -183,9 +186,27 @@ def test_wrong_metadata_are_refused(tmp_path, field, value):
 
 def test_metadata_that_are_no_json_are_refused(path):
     model = onnx.load(path)
-    onnx.helper.set_model_props(model, {**{p.key: p.value for p in model.metadata_props}, "digest": "{"})
+    onnx.helper.set_model_props(model, {**{p.key: p.value for p in model.metadata_props}, "algorithm": "{"})
     onnx.save(model, path)
-    assert_refused(path, "digest", "JSON")
+    assert_refused(path, "algorithm", "JSON")
+
+
+def test_other_numbers_under_the_same_metadata_are_another_policy(path):
+    before = OnnxPolicy(path).metadata
+    model = onnx.load(path)
+    for weights in model.graph.initializer:
+        weights.CopyFrom(onnx.numpy_helper.from_array(2.0 * onnx.numpy_helper.to_array(weights), weights.name))
+    onnx.save(model, path)
+    after = OnnxPolicy(path).metadata
+    assert after.digest != before.digest
+    assert replace(after, digest=before.digest) == before
+
+
+def test_a_file_whose_numbers_lie_in_another_one_is_refused(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    onnx.save_model(onnx.load(path), "elsewhere.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (path.parent / "weights.bin").exists()
+    assert_refused(path.with_name("elsewhere.onnx"), "onnxruntime cannot load it")
 
 
 def test_missing_package_is_named(path, monkeypatch):

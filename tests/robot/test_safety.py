@@ -20,7 +20,7 @@ from nopg_robot.flight.log import read_flight
 from nopg_robot.plants import Rig
 from nopg_robot.plants.base import Reading
 from nopg_robot.rig.file import RigFile
-from nopg_robot.rig.sections import Limits, Timing
+from nopg_robot.rig.sections import Limits, Readings, Timing
 from nopg_robot.run.deployment import RunOptions, deploy
 
 SAMPLE_S = 0.002
@@ -47,10 +47,16 @@ END_M = 0.814 / 2.0 - 0.03
 CALM = Situation(time_s=0.0, state=State(0.0, 0.0, 0.0, 0.0), raw=(0.0, 0.0), reading_age_s=0.0, asked=1.0)
 
 
-def supervisor(checks: Checks | None = None, timing: Timing | None = None, **limits) -> SafetySupervisor:
+# What no rig file may allow: then nothing ever jumps.
+ANY_JUMP = {"jump_m": 10.0, "jump_rad": 4.0, "readings": Readings(cart_m=10.0, pole_rad=4.0)}
+
+
+def supervisor(
+    checks: Checks | None = None, timing: Timing | None = None, readings: Readings | None = None, **limits
+) -> SafetySupervisor:
     # Not validated: some tests ask for what no rig file may.
     changed = LIMITS.model_copy(update=limits)
-    return SafetySupervisor(changed, timing or TIMING, SAMPLE_S, checks)
+    return SafetySupervisor(changed, timing or TIMING, SAMPLE_S, checks, readings)
 
 
 def situation(**changes) -> Situation:
@@ -94,7 +100,7 @@ SITUATIONS = st.builds(
 def test_it_only_takes_voltage_away(steps: list[Situation], limit: float, slew: float, cap: float | None):
     # Jumps are allowed here, or nothing else would ever be seen.
     checks = Checks(voltage_volt=cap)
-    guard = supervisor(checks, voltage_volt=limit, slew_volt_per_s=slew, jump_m=10.0, jump_rad=4.0)
+    guard = supervisor(checks, voltage_volt=limit, slew_volt_per_s=slew, **ANY_JUMP)
     before, first_fault = 0.0, None
     for step, decision in zip(steps, follow(guard, *steps), strict=True):
         asked = float(np.asarray(step.asked).reshape(()))
@@ -188,8 +194,8 @@ FAULTS: dict[str, tuple[Reason, list[Situation], list[Situation]]] = {
         repeated(250, asked=1.4) + repeated(250, asked=-1.4),
         repeated(252, asked=1.4) + repeated(252, asked=-1.4),
     ),
-    "jump of x": (Reason.JUMP, [CALM, situation(x=0.0199)], [CALM, situation(x=0.0201)]),
-    "jump of theta": (Reason.JUMP, [CALM, situation(theta=-0.29)], [CALM, situation(theta=-0.31)]),
+    "jump of x": (Reason.JUMP, [CALM, situation(x=0.00089)], [CALM, situation(x=0.00091)]),
+    "jump of theta": (Reason.JUMP, [CALM, situation(theta=-0.039)], [CALM, situation(theta=-0.041)]),
     "deadline": (Reason.DEADLINE, repeated(25, late_s=0.0021), repeated(26, late_s=0.0021)),
     "lateness that is no miss": (Reason.DEADLINE, repeated(200, late_s=0.0019), repeated(200, late_s=math.nan)),
     "policy output": (Reason.POLICY_OUTPUT, [situation(asked=np.zeros(1))], [situation(asked=np.zeros(2))]),
@@ -243,7 +249,7 @@ def test_what_is_a_voltage_is_applied(asked: object):
 
 
 def test_the_first_fault_wins_and_latches_for_ever():
-    guard = supervisor(jump_rad=3.0)
+    guard = supervisor(**ANY_JUMP)
     decisions = follow(guard, CALM, situation(theta=0.36), situation(x=0.5, stop="Ctrl-C"), CALM, CALM)
     assert [d.volt for d in decisions] == [1.0, 0.0, 0.0, 0.0, 0.0]
     assert {d.fault for d in decisions[1:]} == {guard.fault}
@@ -337,7 +343,7 @@ def test_misses_are_forgiven_after_a_second():
 
 
 def test_a_pole_may_cross_the_seam_of_its_angle():
-    decisions = follow(supervisor(Checks(angle=False)), situation(theta=math.pi - 0.02), situation(theta=-math.pi + 0.02))
+    decisions = follow(supervisor(Checks(angle=False)), situation(theta=math.pi - 0.01), situation(theta=-math.pi + 0.01))
     assert decisions[-1].fault is None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from nopg_envs.checks import real_number
+from nopg_envs.plain_yaml import read_yaml
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ class CartPoleParameters:
     def load(cls, path: str | os.PathLike[str]) -> "CartPoleParameters":
         """Read YAML; fields that are not named in it keep their identified values. Errors name the file."""
         try:
-            content = yaml.safe_load(Path(path).read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: not a YAML file: {error}") from error
+            content = read_yaml(path)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
         if not isinstance(content, dict):
             raise ValueError(f"{path}: not a list of parameters")
         try:

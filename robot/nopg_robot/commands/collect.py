@@ -19,7 +19,7 @@ from nopg_robot.run.deployment import check_policy
 from nopg_robot.run.session import Policy
 from nopg_robot.run.stop import StopRequest
 
-app = typer.Typer(add_completion=True, rich_markup_mode=None)
+app = typer.Typer(add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.command(epilog=command_line.EXIT_CODES)
@@ -106,7 +106,7 @@ def with_angle_limit(rig: RigFile, angle_rad: float | None) -> RigFile:
 
 def main() -> None:
     """Entry point."""
-    app()
+    command_line.run_app(app)
 
 
 if __name__ == "__main__":

@@ -145,15 +145,33 @@ def run(command: Callable[[], int]) -> int:
         _complain(error)
         return ExitCode.USAGE
     except DefectError as error:
-        logging.getLogger(__name__).error("A defect of this program, please report it", exc_info=error)
-        _complain(error)
-        return ExitCode.DEFECT
+        return _defect(error)
     except RobotError as error:
         _complain(error)
         return ExitCode.NO_CONNECTION
     except KeyboardInterrupt:
         _complain("stopped by the operator")
         return ExitCode.OPERATOR
+    # Python would end with 1, and to a script that is the supervisor.
+    except Exception as error:
+        return _defect(error)
+
+
+def run_app(app: Callable[[], object]) -> NoReturn:
+    """
+    :param app: a whole program, which ends by itself; what it does not catch is a defect, and has a code of its own
+    """
+    try:
+        app()
+    except Exception as error:
+        sys.exit(_defect(error))
+    sys.exit(ExitCode.FINISHED)
+
+
+def _defect(error: Exception) -> ExitCode:
+    logging.getLogger(__name__).error("A defect of this program, please report it", exc_info=error)
+    _complain(error if isinstance(error, DefectError) else f"{type(error).__name__}: {error}")
+    return ExitCode.DEFECT
 
 
 def _complain(problem: object) -> None:

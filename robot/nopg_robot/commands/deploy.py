@@ -17,7 +17,7 @@ from nopg_robot.run.deployment import RunOptions, check_policy, deploy
 from nopg_robot.run.session import RunSummary
 from nopg_robot.run.stop import StopRequest
 
-app = typer.Typer(add_completion=True, rich_markup_mode=None)
+app = typer.Typer(add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
 @app.command(epilog=command_line.EXIT_CODES)
@@ -135,7 +135,7 @@ def show(summary: RunSummary, console: Console) -> None:
 
 def main() -> None:
     """Entry point."""
-    app()
+    command_line.run_app(app)
 
 
 if __name__ == "__main__":

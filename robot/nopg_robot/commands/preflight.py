@@ -43,7 +43,7 @@ class Preflight:
 def reports_beside(policy: Path, digest: str) -> list[Preflight]:
     """
     :param policy: file of the policy
-    :param digest: of its parameters, from its metadata
+    :param digest: SHA-256 of that file
     :return: what the reports on this policy say; where there is none, what is wrong with those of the policy's own name or
         of no name
     """
@@ -87,6 +87,7 @@ def _judge(path: Path, figures: Any, digest: str) -> Preflight:
     verdict, reasons = figures.get("verdict"), figures.get("reasons")
     if verdict not in VERDICTS or not isinstance(reasons, list):
         return Preflight(path, "has no verdict: make the report again")
-    if figures.get("policy_digest") != digest:
-        return Preflight(path, "belongs to another policy: make the report again")
+    files = figures.get("policy_files")
+    if not isinstance(files, list) or digest not in files:
+        return Preflight(path, "belongs to another policy file: make the report again, beside this one")
     return Preflight(path, None, verdict, tuple(str(reason) for reason in reasons))

@@ -1,5 +1,6 @@
 """The policy on the rig's side: an ONNX file that sb3-nopg wrote, run by onnxruntime."""
 
+import hashlib
 import json
 import math
 import os
@@ -37,7 +38,7 @@ class PolicyMetadata:
     :param control_period_s: time between two actions that the policy was made for, None if unknown
     :param data_low: smallest observation of the training data in each dimension, None if unknown
     :param data_high: largest
-    :param digest: SHA-256 of the policy's parameters
+    :param digest: SHA-256 of the file, computed here: what a file says of itself may be another one's
     :param algorithm: what trained it
     :param created_by: what wrote the file
     """
@@ -66,9 +67,11 @@ class OnnxPolicy:
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-        session = _open_session(self.path)
-        n_observations, n_actions = _sizes(self.path, session)
-        self.metadata = _read_metadata(self.path, session.get_modelmeta().custom_metadata_map, n_observations, n_actions)
+        content = _read_file(self.path)
+        session = _open_session(self.path, content)
+        sizes, texts = _sizes(self.path, session), session.get_modelmeta().custom_metadata_map
+        n_observations = sizes[0]
+        self.metadata = _read_metadata(self.path, texts, *sizes, hashlib.sha256(content).hexdigest())
         self._shape = (n_observations,)
         # The same memory at every call: the session reads its input from there.
         self._input = np.zeros((1, n_observations), dtype=np.float32)
@@ -135,7 +138,7 @@ class OnnxPolicy:
             raise PolicyError(f"{self.path}: onnxruntime cannot run it ({errors[0]}). {EXPORT_AGAIN}.") from errors[0]
 
 
-def _open_session(path: Path) -> Any:
+def _read_file(path: Path) -> bytes:
     if not path.is_file():
         raise PolicyError(f"{path}: there is no such file. Give the ONNX file that model.export() wrote.")
     n_bytes = path.stat().st_size
@@ -143,6 +146,10 @@ def _open_session(path: Path) -> Any:
         raise PolicyError(
             f"{path}: {n_bytes / 2**20:.0f} MiB are no policy for a rig, at most {LARGEST_FILE_BYTES >> 20} MiB."
         )
+    return path.read_bytes()
+
+
+def _open_session(path: Path, content: bytes) -> Any:
     try:
         onnxruntime: Any = import_module("onnxruntime")
     except ImportError as error:
@@ -152,7 +159,8 @@ def _open_session(path: Path) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     try:
-        return onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+        # From memory: weights that lie in another file are not found, and the digest is that of all there is.
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     # Its errors have no common ancestor below this.
     except Exception as error:
         raise PolicyError(f"{path}: onnxruntime cannot load it ({error}). {EXPORT_AGAIN}.") from error
@@ -173,7 +181,7 @@ def _sizes(path: Path, session: Any) -> tuple[int, int]:
     return inputs[0].shape[1], outputs[0].shape[1]
 
 
-def _read_metadata(path: Path, texts: Mapping[str, str], n_observations: int, n_actions: int) -> PolicyMetadata:
+def _read_metadata(path: Path, texts: Mapping[str, str], n_observations: int, n_actions: int, digest: str) -> PolicyMetadata:
     reader = _MetadataReader(path, texts)
     version = reader.value("format_version")
     if version != FORMAT_VERSION:
@@ -191,7 +199,7 @@ def _read_metadata(path: Path, texts: Mapping[str, str], n_observations: int, n_
         control_period_s=reader.period_s("control_period_s"),
         data_low=reader.numbers("data_low", n_observations, or_none=True) or None,
         data_high=reader.numbers("data_high", n_observations, or_none=True) or None,
-        digest=reader.text("digest"),
+        digest=digest,
         algorithm=reader.text("algorithm"),
         created_by=reader.text("created_by"),
     )

@@ -8,12 +8,12 @@ no larger than what was asked for and has its sign, or is zero.
 import math
 from dataclasses import dataclass
 
+from nopg_robot.control.jump_check import JumpCheck
 from nopg_robot.control.safety_checks import (
     AngleCheck,
     Check,
     DeadlineCheck,
     FrozenCheck,
-    JumpCheck,
     RailCheck,
     Reason,
     SeldomWarning,
@@ -23,7 +23,7 @@ from nopg_robot.control.safety_checks import (
     check_requests,
     voltage_of,
 )
-from nopg_robot.rig.sections import Limits, Timing
+from nopg_robot.rig.sections import Limits, Readings, Timing
 
 __all__ = ["Checks", "Decision", "Intervention", "Reason", "SafetySupervisor", "Situation"]
 
@@ -97,12 +97,20 @@ class SafetySupervisor:
     :param timing: section of the rig file
     :param sample_s: time between decisions
     :param checks: of the first phase
+    :param readings: how exact they are
     """
 
-    def __init__(self, limits: Limits, timing: Timing, sample_s: float, checks: Checks | None = None):
+    def __init__(
+        self,
+        limits: Limits,
+        timing: Timing,
+        sample_s: float,
+        checks: Checks | None = None,
+        readings: Readings | None = None,
+    ):
         if not 0.0 < sample_s < math.inf:
             raise ValueError(f"sample_s: must be a positive number of seconds, got {sample_s}")
-        self._limits = limits
+        self._limits, self._readings = limits, readings or Readings()
         self._end_m = limits.rail_length_m / 2.0 - limits.rail_margin_m
         self._growth_volt = limits.slew_volt_per_s * sample_s
         # Lateness and warnings have nothing to do with phases.
@@ -126,7 +134,7 @@ class SafetySupervisor:
         self._checks = checks
         self._phase_began_s: float | None = None
         self._limit_volt = min(limits.voltage_volt, math.inf if checks.voltage_volt is None else checks.voltage_volt)
-        self._search: list[Check] = [check_requests, SensorCheck(limits), JumpCheck(limits)]
+        self._search: list[Check] = [check_requests, SensorCheck(limits), JumpCheck(limits, self._readings)]
         if checks.frozen:
             self._search.append(FrozenCheck(limits, balanced=checks.angle))
         if checks.rail:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nopg_robot.control.estimator import State, wrap_angle
+from nopg_robot.control.estimator import State
 from nopg_robot.rig.sections import Limits, Timing
 
 
@@ -127,34 +127,6 @@ class SensorCheck:
             return Reason.SENSOR, f"the state is not made of numbers: {state}, from the raw reading {situation.raw}"
         if not situation.reading_age_s <= self._stale_s:
             return Reason.STALE, f"the newest reading is {situation.reading_age_s:.4f} s old, limit {self._stale_s:g} s"
-        return None
-
-
-class JumpCheck:
-    """
-    Movements within one cycle that no cart makes. After a gap as much is allowed as the speed limits do.
-
-    :param limits: of the rig
-    """
-
-    def __init__(self, limits: Limits):
-        self._limits = limits
-        self._before: tuple[float, float, float] | None = None
-
-    def __call__(self, situation: Situation, applied_volt: float) -> Problem | None:
-        state, limits, before = situation.state, self._limits, self._before
-        self._before = (situation.time_s, state.x, state.theta)
-        if before is None:
-            return None
-        time_s, x, theta = before
-        gap_s = situation.time_s - time_s
-        most_m = max(limits.jump_m, limits.cart_speed_m_s * gap_s)
-        if not abs(state.x - x) <= most_m:
-            return Reason.JUMP, f"x jumped by {state.x - x:.4f} m in one cycle, limit {most_m:.4f} m"
-        most_rad = max(limits.jump_rad, limits.pole_speed_rad_s * gap_s)
-        turned = wrap_angle(state.theta - theta)
-        if not abs(turned) <= most_rad:
-            return Reason.JUMP, f"theta jumped by {turned:.4f} rad in one cycle, limit {most_rad:.4f} rad"
         return None
 
 

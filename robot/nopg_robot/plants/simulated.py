@@ -32,6 +32,7 @@ class SimulatedPlant(Plant):
         # The cart does not move while nobody is connected to it.
         self._origin_s = self.clock.now_s() - self.cart.time_s
         self.cart.set_voltage(0.0)
+        self.cart.attend(True)
 
     def read(self) -> Reading:
         now_s = self._advance()
@@ -49,6 +50,7 @@ class SimulatedPlant(Plant):
             self._advance()
             self._origin_s = None
         self.cart.set_voltage(0.0)
+        self.cart.attend(False)
 
     def _advance(self) -> float:
         """

@@ -2,23 +2,28 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError, model_validator
 
+from nopg_envs.plain_yaml import read_yaml
 from nopg_robot.rig.sections import (
+    MOST_JITTER_S,
+    MOST_MISSES,
     Centring,
     Connection,
     Homing,
     Limits,
     Motor,
     Rates,
+    Readings,
     Section,
     SelfTest,
     Sensors,
     Start,
     Timing,
+    is_section,
 )
 
 
@@ -53,6 +58,18 @@ class RigFile(Section):
     def watchdog_s(self) -> float:
         return self.timing.watchdog_s or 1.0 / self.rates.control_hz
 
+    @property
+    def readings(self) -> Readings:
+        """How exact they are: those of a bridge are stamped when they arrive, and it sends metres, not counts."""
+        if self.connection.plant == "quarc":
+            return Readings(jitter_s=min(self.timing.miss_s, MOST_JITTER_S))
+        sensors, least = self.sensors, Readings()
+        return Readings(
+            jitter_s=self.sample_s / 2.0,
+            cart_m=least.cart_m + 2.0 * sensors.cart_scale_m,
+            pole_rad=least.pole_rad + 2.0 * sensors.pole_scale_rad,
+        )
+
     @model_validator(mode="after")
     def _check_together(self) -> "RigFile":
         ratio = self.rates.sample_hz / self.rates.control_hz
@@ -80,10 +97,15 @@ class RigFile(Section):
                 f"homing.span_tolerance_m: {self.homing.span_tolerance_m:g} m is not below limits.rail_margin_m, "
                 f"{self.limits.rail_margin_m:g} m: the stops could be nearer than the margin"
             )
-        if self.timing.max_misses >= self.rates.sample_hz:
+        if self.timing.max_misses > MOST_MISSES * self.rates.sample_hz:
             raise ValueError(
-                f"timing.max_misses: {self.timing.max_misses} is not below rates.sample_hz, {self.rates.sample_hz:g}: "
-                "every cycle could be late"
+                f"timing.max_misses: {self.timing.max_misses} is above {MOST_MISSES:g} of rates.sample_hz, "
+                f"{self.rates.sample_hz:g}: a loop that late controls nothing"
+            )
+        if self.start.upright_rad > self.limits.angle_rad:
+            raise ValueError(
+                f"start.upright_rad: {self.start.upright_rad:g} rad is above limits.angle_rad, "
+                f"{self.limits.angle_rad:g} rad: a run would begin with a fallen pole"
             )
         # A loop that waits for a reading does not write, and the guard would take it for one that hangs.
         read_timeout_s = getattr(self.connection, "read_timeout_s", 0.0)
@@ -101,9 +123,9 @@ class RigFile(Section):
         """
         found = _find(path)
         try:
-            content = yaml.load(found.read_text(encoding="utf-8"), _OnceOnlyLoader)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            raise RigFileError(f"{path}: not a readable YAML file: {error}") from error
+            content = read_yaml(found)
+        except ValueError as error:
+            raise RigFileError(f"{path}: {error}") from error
         if not isinstance(content, dict):
             raise RigFileError(f"{path}: not a rig file, it has no sections")
         return cls.from_dict(content, str(path))
@@ -125,17 +147,6 @@ class RigFile(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-class _OnceOnlyLoader(yaml.SafeLoader):
-    """YAML in which a field that is given twice is an error: with 5 V above and 50 V below, nobody knows what is meant."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.constructor.ConstructorError(problem=f"{name} is given twice", problem_mark=node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
 def shipped_rigs() -> dict[str, Path]:
     """Rig files that come with the package, by name."""
     package = Path(__file__).parent.parent
@@ -154,10 +165,9 @@ def _find(path: str | os.PathLike[str]) -> Path:
 
 
 def _explain(entry: Any) -> str:
+    loc = tuple(str(part) for part in entry["loc"])
     # The union's tag stands in the location and in no file.
-    parts = [str(part) for part in entry["loc"]]
-    if len(parts) > 1 and parts[0] == "connection":
-        parts.pop(1)
+    parts = [*loc[:1], *loc[2:]] if len(loc) > 1 and loc[0] == "connection" else list(loc)
     field = ".".join(parts)
     if entry["type"] == "union_tag_not_found":
         return "connection.plant is missing: simulated, quarc, hil or serial"
@@ -168,4 +178,15 @@ def _explain(entry: Any) -> str:
     if entry["type"] == "value_error":
         # Our own, of a whole section: it begins with the name of a field.
         return ".".join([*parts, str(entry["msg"]).removeprefix("Value error, ")])
-    return f"{field}: {entry['msg']}, got {entry['input']!r}"
+    return f"{field}: {entry['msg']}, got {entry['input']!r:.100}{_reason_of(entry['type'], parts)}"
+
+
+def _reason_of(error_type: str, parts: list[str]) -> str:
+    """Why a bound is where it is, for a number that lies beyond it."""
+    if error_type not in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
+        return ""
+    sections: list[Any] = [RigFile]
+    for part in parts:
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        sections = [kind for found in fields for kind in (found.annotation, *get_args(found.annotation)) if is_section(kind)]
+    return "".join(f"; {found.description}" for found in fields[:1] if found.description)

@@ -9,11 +9,35 @@ from nopg_envs.cartpole.parameters import parameters_of
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-# What waits for longer than this protects nothing.
-AtMostASecond = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 # The largest movement of one cycle that may pass for one, as a share of the rail.
 LONGEST_JUMP = 0.2
+# The largest number of late cycles within a second, as a share of all.
+MOST_MISSES = 0.25
+# How late a packet may be and still be worth controlling by, however patient the rest of the file is.
+MOST_JITTER_S = 0.02
 Sign = Literal[1, -1]
+
+
+def _within(least: float, most: float, why: str) -> Any:
+    """
+    :param least: smallest value of a field
+    :param most: largest
+    :param why: what lies beyond protects nothing, in a few words for whoever tries
+    """
+    return Field(ge=least, le=most, allow_inf_nan=False, description=why)
+
+
+def _at_most(most: float, why: str, **more: Any) -> Any:
+    """
+    :param most: largest value of a field that is positive
+    :param why: as for `_within`
+    :param more: a default, where the field may also be null
+    """
+    return Field(gt=0, le=most, allow_inf_nan=False, description=why, **more)
+
+
+_TOO_LONG = "what waits for longer than a second protects nothing"
+AtMostASecond = Annotated[float, _at_most(1.0, _TOO_LONG)]
 
 
 class Section(BaseModel):
@@ -27,6 +51,13 @@ class Section(BaseModel):
             if isinstance(value, bool) and name in cls.model_fields and cls.model_fields[name].annotation is not bool:
                 raise ValueError(f"{name}: must not be true or false, which YAML also makes of yes and no")
         return content
+
+
+def is_section(kind: Any) -> bool:
+    """
+    :param kind: type of a field
+    """
+    return isinstance(kind, type) and issubclass(kind, Section)
 
 
 class SimulatedConnection(Section):
@@ -66,7 +97,9 @@ class QuarcConnection(Section):
     doubles: Literal[2, 4] = 2
     connect_timeout_s: Positive = 5.0
     read_timeout_s: Positive = 0.01
-    watchdog_s: Positive | None
+    watchdog_s: float | None = _at_most(
+        1.0, "a watchdog that waits for longer than a second is none; null if the model keeps a voltage for ever"
+    )
 
 
 class HilConnection(Section):
@@ -91,7 +124,7 @@ class SerialConnection(Section):
     baud: int = Field(default=1_000_000, gt=0)
     connect_timeout_s: Positive = 3.0
     read_timeout_s: Positive = 0.01
-    watchdog_s: Annotated[float, Field(ge=0.001, le=1.0)] = 0.05
+    watchdog_s: Annotated[float, _within(0.001, 1.0, _TOO_LONG)] = 0.05
 
 
 Connection = Annotated[SimulatedConnection | QuarcConnection | HilConnection | SerialConnection, Field(discriminator="plant")]
@@ -102,8 +135,10 @@ class VelocityFilter(Section):
 
     source: Literal["estimator", "rig"] = "estimator"
     order: Literal[1, 2] = 1
-    cutoff_rad_s: Positive = 50.0
-    damping: Positive = 0.9
+    cutoff_rad_s: Annotated[
+        float, _within(10.0, 1e4, "below, velocities come too late for the limits that rest on them; above, they are noise")
+    ] = 50.0
+    damping: Annotated[float, _within(0.2, 5.0, "below, velocities ring; above, they come too late")] = 0.9
 
 
 class Sensors(Section):
@@ -126,27 +161,32 @@ class Motor(Section):
 class Limits(Section):
     """What the safety supervisor holds the run to. Voltage and rail length have no default on purpose."""
 
-    # No amplifier of such a cart gives more.
-    voltage_volt: Annotated[float, Field(gt=0, le=24, allow_inf_nan=False)]
+    voltage_volt: Annotated[float, _at_most(24.0, "no amplifier of such a cart gives more")]
     rail_length_m: Positive
-    slew_volt_per_s: Positive = 2000.0
+    slew_volt_per_s: Annotated[float, _at_most(50_000.0, "above, no amplifier would notice the limit")] = 2000.0
     # The run is cut when the cart comes this near to a stop ...
-    rail_margin_m: Annotated[float, Field(ge=0.01, allow_inf_nan=False)] = 0.05
+    rail_margin_m: Annotated[float, _within(0.01, 1.0, "below, a cart that is cut still meets the stop")] = 0.05
     # ... and voltage towards the stop is withheld as soon as coasting, speed times this, would take the cart there.
-    coasting_time_s: Annotated[float, Field(ge=0.05, allow_inf_nan=False)] = 0.2
+    coasting_time_s: Annotated[float, _within(0.05, 10.0, "below, the brake comes too late")] = 0.2
     angle_rad: Annotated[float, Field(gt=0, le=math.pi)] = 0.35
-    cart_speed_m_s: Positive = 2.0
-    pole_speed_rad_s: Positive = 25.0
+    cart_speed_m_s: Annotated[float, _at_most(5.0, "no cart on such a rail is faster, and nothing would ever be cut")] = 2.0
+    pole_speed_rad_s: Annotated[float, _at_most(60.0, "no such pole is faster, and nothing would ever be cut")] = 25.0
+    # The identified cart gains 38 m/s² with 24 V and a spinning pole. A hand or a stick that pushes it may do more.
+    cart_acceleration_m_s2: Annotated[
+        float, _within(10.0, 300.0, "below, a cart that starts would count as one that jumped; above, a slip would pass")
+    ] = 100.0
     stale_s: AtMostASecond = 0.02
     # A cart that does not count under this voltage for this long, or a pole that does not while the cart travels this far.
-    frozen_s: Positive = 0.3
+    frozen_s: AtMostASecond = 0.3
     frozen_volt: Positive = 1.5
-    frozen_travel_m: Positive = 0.02
+    frozen_travel_m: Annotated[float, _at_most(0.2, "above, the rail may end before a dead encoder is noticed")] = 0.02
     jump_m: Positive = 0.02
     jump_rad: Annotated[float, Field(gt=0, le=math.pi / 2, allow_inf_nan=False)] = 0.3
     outside_data: Literal["ignore", "warn", "stop"] = "warn"
-    outside_data_margin: NotNegative = 0.1
-    max_seconds: Positive = 600.0
+    outside_data_margin: Annotated[
+        float, _within(0.0, 1.0, "above, everything is inside: say outside_data: ignore if that is what you want")
+    ] = 0.1
+    max_seconds: Annotated[float, _at_most(3600.0, "nobody watches a rig for longer without a break")] = 600.0
 
     @model_validator(mode="after")
     def _check_together(self) -> "Limits":
@@ -166,8 +206,12 @@ class Limits(Section):
 class Rates(Section):
     """The loop reads, filters and supervises at ``sample_hz``; the policy acts at ``control_hz``, which must divide it."""
 
-    sample_hz: Positive = 500.0
-    control_hz: Positive = 50.0
+    sample_hz: Annotated[
+        float, _within(50.0, 10_000.0, "below, a cart is centimetres further before anybody looks; above, no PC keeps up")
+    ] = 500.0
+    control_hz: Annotated[
+        float, _within(5.0, 10_000.0, "below, a voltage stands for longer than a pole takes to fall, and so does the guard")
+    ] = 50.0
 
 
 class Timing(Section):
@@ -176,7 +220,19 @@ class Timing(Section):
     miss_s: AtMostASecond = 0.002
     max_misses: int = Field(default=25, ge=0)
     # A guard beside the loop writes 0 V when the loop has not written for so long; null: one control period.
-    watchdog_s: AtMostASecond | None = None
+    watchdog_s: float | None = _at_most(1.0, _TOO_LONG, default=None)
+
+
+class Readings(Section):
+    """
+    How exact a rig's readings are; no section of the file, but what follows from others.
+
+    ``jitter_s``: how much later than it says a reading may have been taken. ``cart_m``, ``pole_rad``: what may be noise.
+    """
+
+    jitter_s: NotNegative = 0.0
+    cart_m: NotNegative = 5e-4
+    pole_rad: NotNegative = 0.01
 
 
 class SelfTest(Section):
@@ -184,7 +240,7 @@ class SelfTest(Section):
 
     voltage_volt: Positive = 1.2
     push_s: Positive = 0.4
-    min_travel_m: Positive = 0.005
+    min_travel_m: Annotated[float, _within(0.001, 0.1, "below, noise would pass for a cart that moves")] = 0.005
     latency_s: AtMostASecond = 0.05
     timeout_s: Positive = 10.0
 
@@ -215,6 +271,6 @@ class Start(Section):
 
     upright_rad: Positive = 0.052
     hold_s: Positive = 0.3
-    still_s: Positive = 1.0
-    still_rad_s: Positive = 0.05
+    still_s: Annotated[float, _within(0.2, 60.0, "below, every swinging pole stands still for a moment")] = 1.0
+    still_rad_s: Annotated[float, _at_most(0.5, "above, a swinging pole would count as one that hangs still")] = 0.05
     timeout_s: Positive = 120.0

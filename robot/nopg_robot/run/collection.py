@@ -112,6 +112,7 @@ def _episodes(
     loop, rng = session.loop, np.random.default_rng(options.seed)
     enough = options.transitions or float("inf")
     rewards: list[float] = []
+    seconds = 0.0
     try:
         session.prepare()
         for number in range(1, options.episodes + 1):
@@ -121,6 +122,7 @@ def _episodes(
             loop.begin("collect", message, Checks(angle=options.pole == "upright"))
             episode = run_episode(session, behaviour, observe, seconds=options.seconds)
             rewards += episode.rewards
+            seconds += episode.seconds
             on_episode(number, len(rewards))
             if episode.fault is not None and not episode.is_terminal:
                 raise SafetyStop(episode.fault)
@@ -128,8 +130,11 @@ def _episodes(
                 break
     except PhaseError as error:
         session.settle()
-        return summarize(session, "failed", str(error), phase=error.phase, rewards=rewards)
+        return summarize(session, "failed", str(error), phase=error.phase, rewards=rewards, seconds=seconds)
     except SafetyStop as error:
         outcome = "stopped" if error.fault.reason is Reason.OPERATOR else "failed"
-        return summarize(session, outcome, error.fault.message, phase=loop.phase, fault=error.fault, rewards=rewards)
-    return summarize(session, "finished", f"{number} episodes, {len(rewards)} transitions", phase="collect", rewards=rewards)
+        return summarize(
+            session, outcome, error.fault.message, phase=loop.phase, fault=error.fault, rewards=rewards, seconds=seconds
+        )
+    reason = f"{number} episodes, {len(rewards)} transitions"
+    return summarize(session, "finished", reason, phase="collect", rewards=rewards, seconds=seconds)

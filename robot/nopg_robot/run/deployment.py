@@ -173,6 +173,7 @@ def _run(session: Session, policy: Policy, metadata: PolicyMetadata, seconds: fl
         phase="run",
         fault=fault,
         rewards=episode.rewards,
+        seconds=episode.seconds,
     )
 
 

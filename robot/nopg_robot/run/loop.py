@@ -62,7 +62,7 @@ class ControlLoop:
     def __init__(self, plant: Plant, rig: RigFile, recorder: FlightRecorder, display: ShowsSnapshots, stop: StopRequest):
         self.rig, self.clock = rig, plant.clock
         self.estimator = StateEstimator(rig.sensors, rig.sample_s)
-        self.supervisor = SafetySupervisor(rig.limits, rig.timing, rig.sample_s)
+        self.supervisor = self._new_supervisor()
         self.timing = LoopTiming(rig.timing.miss_s)
         self.interventions: Counter[str] = Counter()
         self.episode = 0
@@ -133,7 +133,7 @@ class ControlLoop:
         if self.fault is not None and self.fault.reason not in TERMINAL_REASONS:
             raise SafetyStop(self.fault)
         self.episode += 1
-        self.supervisor = SafetySupervisor(self.rig.limits, self.rig.timing, self.rig.sample_s)
+        self.supervisor = self._new_supervisor()
 
     def drive(self, command: Command, until: Callable[[State, float], bool], timeout_s: float) -> bool:
         """
@@ -201,6 +201,10 @@ class ControlLoop:
         if decision.fault is not None:
             raise SafetyStop(decision.fault)
         return state
+
+    def _new_supervisor(self) -> SafetySupervisor:
+        rig = self.rig
+        return SafetySupervisor(rig.limits, rig.timing, rig.sample_s, readings=rig.readings)
 
     def _wait(self) -> tuple[float, float]:
         self._deadline_s += self.rig.sample_s

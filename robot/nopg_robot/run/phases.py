@@ -19,6 +19,9 @@ from nopg_robot.run.loop import ControlLoop
 _STILL_M = 5e-4
 # The pole's first answer to a push that is surely no noise.
 _POLE_ANSWER_RAD = 0.01
+# A pole that hangs and was pushed still swings when the cart stands, but by no quarter turn. No hand trembles so much.
+_SWINGS_S = 0.5
+_SWINGS_RAD, _FAR_RAD = 0.05, 1.0
 _SETTLED_M_S = 0.02
 _SEEN_TO_MOVE_M = 1e-3
 # A cart that has not moved until then stands at a stop, or does not move at all.
@@ -34,7 +37,9 @@ _CALM_S = 0.3
 def wait_for_hanging_pole(loop: ControlLoop) -> None:
     """Zero volts until the pole hangs still; there its angle is π, whatever the encoder said."""
     start = loop.rig.start
-    loop.begin("hang", "Let the pole hang still.", Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0))
+    loop.begin(
+        "hang", "Let the pole hang down, free and still.", Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0)
+    )
     still = _Lasting(start.still_s)
 
     def hangs_still(state: State, time_s: float) -> bool:
@@ -78,13 +83,20 @@ def self_test(loop: ControlLoop) -> float:
                 f"{direction * test.voltage_volt:+g} V moved the cart by {1e3 * travel:+.1f} mm: the wrong way. "
                 "Check the wiring, then motor.sign and sensors.cart_sign in the rig file",
             )
-    direction = max(moved, key=lambda each: abs(moved[each]))
-    answer = pushes[direction][1]
-    if answer == 0.0:
+    # Of the first push that it answers: before that one it hung still.
+    answers = [(each, pushes[each][1]) for each in moved if pushes[each][1] != 0.0]
+    if not answers:
         raise PhaseError("self-test", "the cart moved and the pole's encoder did not; is it connected?")
-    # A hanging bob stays behind the cart: θ − π goes against the push.
+    direction, answer = answers[0]
+    # A hanging bob stays behind the cart: θ − π goes against the push. One that is held upright goes with it.
     if answer * direction > 0:
-        raise PhaseError("self-test", "the pole's encoder counts the wrong way; change sensors.pole_sign in the rig file")
+        if _swings(loop):
+            raise PhaseError("self-test", "the pole's encoder counts the wrong way; change sensors.pole_sign in the rig file")
+        raise PhaseError(
+            "self-test",
+            "does the pole hang? It answered the push like one that is held upright. Let it hang down, free and still, and "
+            "start again. Only if it did hang, its encoder counts the wrong way: change sensors.pole_sign in the rig file",
+        )
     return latency_s
 
 
@@ -242,6 +254,20 @@ def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     if abs(travel_m) < test.min_travel_m:
         travel_m = loop.estimator.state.x - begin_m
     return travel_m, answer, math.inf if latency.seconds is None else latency.seconds
+
+
+def _swings(loop: ControlLoop) -> bool:
+    """
+    :return: whether the pole swings about where it was at rest while the cart stands, as one does that hangs
+    """
+    angles: list[float] = []
+
+    def look(state: State, time_s: float) -> bool:
+        angles.append(math.remainder(state.theta - math.pi, 2.0 * math.pi))
+        return time_s >= _SWINGS_S
+
+    loop.drive(_no_voltage, look, 2.0 * _SWINGS_S)
+    return max(angles) - min(angles) > _SWINGS_RAD and max(abs(angle) for angle in angles) < _FAR_RAD
 
 
 def _find_stop(loop: ControlLoop, volt: float, side: str) -> float:

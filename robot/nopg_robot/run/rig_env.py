@@ -143,6 +143,7 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
                 phase=session.loop.phase,
                 fault=fault if ended_badly else None,
                 rewards=self._rewards,
+                seconds=len(self._rewards) * self.control_period_s,
             )
             session.recorder.close(with_closing_problem(summary, session).as_dict())
 

@@ -148,10 +148,12 @@ class Episode:
     """
     :param rewards: cos θ after each action
     :param fault: what ended it before its time
+    :param seconds: that it took
     """
 
     rewards: list[float]
     fault: Intervention | None
+    seconds: float
 
     @property
     def is_terminal(self) -> bool:
@@ -179,14 +181,20 @@ def run_episode(
     loop = session.loop
     rewards = session.rewards = []
     fault = None
+    # The first cycle is yet to come.
+    begin_s = loop.clock.now_s() + session.file.sample_s
+    # By the clock: late cycles are left out, and counting actions would make a run of a late computer longer.
+    last_s = begin_s + seconds - 0.5 / session.file.rates.control_hz
     try:
-        for _ in range(max(1, round(seconds * session.file.rates.control_hz))):
+        while True:
             rewards.append(math.cos(loop.act(policy, observe, data_range).theta))
+            if loop.clock.now_s() >= last_s:
+                break
         # The state in which the next action would be due belongs to the last transition.
         loop.cycle(lambda state: 0.0, acts=True)
     except SafetyStop as stop:
         fault = stop.fault
-    episode = Episode(rewards, fault)
+    episode = Episode(rewards, fault, loop.clock.now_s() - begin_s)
     if episode.is_terminal:
         # The state that ended it belongs to the last action, which had no full period.
         rewards.append(math.cos(loop.estimator.state.theta))
@@ -204,6 +212,7 @@ def summarize(
     phase: str,
     fault: Intervention | None = None,
     rewards: list[float] | None = None,
+    seconds: float = 0.0,
 ) -> RunSummary:
     """What there is to say of a session, however far it came."""
     return RunSummary(
@@ -211,7 +220,7 @@ def summarize(
         reason=reason,
         fault=fault,
         phase=phase,
-        seconds=len(rewards or ()) / session.file.rates.control_hz,
+        seconds=seconds,
         mean_reward=float(np.mean(rewards)) if rewards else math.nan,
         span_m=session.span_m,
         timing=session.loop.timing.summary(),

@@ -95,6 +95,7 @@ class HIL:
         if card.in_use:
             raise HILError(ErrorCode.IN_USE)
         card.in_use = True
+        card.cart.attend(True)
         self._card = card
 
     def is_valid(self) -> bool:
@@ -105,6 +106,7 @@ class HIL:
             return
         card, self._card = self._card, None
         card.in_use = False
+        card.cart.attend(False)
         card.tasks.clear()
         card.calls.append(("close", None))
         if "close" in card.failing:

@@ -1,5 +1,6 @@
 """A motor board behind a pseudo-terminal: the cart, the firmware that ``PROTOCOL.md`` asks for, and cables to pull."""
 
+import math
 import os
 import select
 import threading
@@ -16,6 +17,8 @@ from nopg_robot.virtual.simulated_cart import SimulatedCart
 VOLTAGE_LIMIT_MV = 10_000
 LONGEST_WATCHDOG_MS = 1000
 TICK_S = 0.001
+# A line has no end of a connection; a program that drives a cart is never silent for so long.
+LEFT_S = 1.0
 
 
 class Firmware:
@@ -43,6 +46,7 @@ class Firmware:
         #: changes of the motor's voltage: seconds on the board's clock, volts
         self.applied_voltages: list[tuple[float, float]] = []
         self._applied_mv = 0
+        self._heard_s = -math.inf
         self.restart()
 
     def restart(self) -> None:
@@ -59,6 +63,7 @@ class Firmware:
         :param time_s: since the board was switched on
         """
         self.cart.advance_to(time_s)
+        self.cart.attend(time_s - self._heard_s < LEFT_S)
         silent_s = 0.0 if self._driven_s is None or self.watchdog_is_broken else time_s - self._driven_s
         if self._driven_s is not None and silent_s >= self._watchdog_s:
             self._expired, self._driven_s = True, None
@@ -73,6 +78,7 @@ class Firmware:
         """
         # A voltage acts from when it arrives.
         self.cart.advance_to(time_s)
+        self._heard_s = time_s
         message, sequence = frame.message, frame.sequence
         if isinstance(message, protocol.Hello):
             return self.introduce(sequence)

@@ -42,10 +42,15 @@ HANGING_RAD = 0.05
 STANDING_M_S = 2e-3
 
 
+def _from_hanging(theta: float) -> float:
+    """Of an angle from upright, in [−π, π)."""
+    return theta % (2.0 * math.pi) - math.pi
+
+
 class OperatorHand:
     """
     What a person does beside a cart without voltage: brings a swinging pole to rest, lifts one that has hung still, holds it
-    upright for a while, and lets go.
+    upright for a while, and lets go. While nobody is connected to the rig the pole is let down and left alone.
 
     :param seed: of the angles, none of them quite upright
     :param lifts: whether the pole is to be lifted at all
@@ -61,8 +66,25 @@ class OperatorHand:
         self._held_s = self._moves_s = self._holds_s = 0.0
         self._from_rad = self._to_rad = 0.0
         self._is_lifting = False
+        self._attended = True
         #: whether the pole is in it
         self.holds = False
+
+    def attend(self, connected: bool, state: State) -> None:
+        """
+        :param connected: whether a program is connected to the rig now; who comes has not seen the cart move
+        :param state: of the cart
+        """
+        if connected == self._attended:
+            return
+        self._attended, self._unpowered_s = connected, math.inf
+        if self.holds and self._is_lifting:
+            self._let_down(state)
+
+    def _let_down(self, state: State) -> None:
+        theta = state[1]
+        self._is_lifting = False
+        self._take(theta, theta - _from_hanging(theta), HAND_LIFTS_S, HAND_STEADIES_S)
 
     def watch(self, state: State, pole_count: int, volt: float) -> None:
         """
@@ -73,7 +95,7 @@ class OperatorHand:
         :param volt: that the motor is asked for
         """
         _, theta, x_dot, _ = state
-        from_hanging = theta % (2.0 * math.pi) - math.pi
+        from_hanging = _from_hanging(theta)
         standing = volt == 0.0 and abs(x_dot) < STANDING_M_S
         quiet = pole_count == self._seen_count
         self._seen_count = pole_count
@@ -90,6 +112,9 @@ class OperatorHand:
         elif self._empty_s >= HAND_WATCHES_S and self._quiet_s < SWINGING_S:
             self._is_lifting = False
             self._take(theta, theta - from_hanging, HAND_STILLS_S, HAND_STEADIES_S)
+        elif not self._attended and self._empty_s >= HAND_WATCHES_S and abs(from_hanging) > HANGING_RAD:
+            # Friction may hold a pole upright, and the next who comes expects it to hang.
+            self._let_down(state)
 
     def _take(self, from_rad: float, to_rad: float, moves_s: float, holds_s: float) -> None:
         self.holds, self._held_s = True, 0.0
@@ -203,6 +228,13 @@ class SimulatedCart:
     def held(self) -> bool:
         """Whether the operator's hand has the pole."""
         return self._hand is not None and self._hand.holds
+
+    def attend(self, connected: bool) -> None:
+        """
+        :param connected: whether a program is connected: the operator lifts the pole only for one that has moved the cart
+        """
+        if self._hand is not None:
+            self._hand.attend(connected, self._simulator.state)
 
     def set_voltage(self, volt: float) -> float:
         """

@@ -189,6 +189,7 @@ class VirtualQuarcServer:
             self._client, _ = self._listener.accept()
         except BlockingIOError:
             return
+        self.cart.attend(True)
         self._client.setblocking(False)
         self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._command.clear()
@@ -248,4 +249,5 @@ class VirtualQuarcServer:
     def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
+            self.cart.attend(False)
         self._client = None

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.trust import check_trusted
 from sb3_nopg.data.files import flight_log, minari_folder, npz_file, tables
 from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.transitions import Transitions
@@ -56,12 +57,8 @@ def read_fields(
         if unknown:
             known = ", ".join(_OPTIONS.get(chosen, ())) or "none"
             raise InputError(unknown[0], f"not an option of the format {chosen}", f"Its options: {known}")
-        if chosen in _PICKLES and not trust:
-            raise InputError(
-                str(path),
-                "a file of this kind can run any program when it is read",
-                "Pass trust=True (--trust) if you know who wrote it",
-            )
+        if chosen in _PICKLES:
+            check_trusted(path, "a file of this kind, a pickle,", trust)
         found: dict[str, Any] = _module(chosen).read(source, **options)
         return found
     except PermissionError as error:

@@ -19,7 +19,11 @@ from sb3_nopg.data.transitions import Transitions
 #: first line of a file that `write` wrote, before its description; most programs can be told to skip it as a comment
 MARK = "# sb3-nopg "
 _LONGEST_LINE = 2**20
-_CHUNK = 10_000
+# Fields that are held as text at a time: some 60 MB, however many of them a row has.
+_CHUNK = 10**6
+# No name of an episode is longer; an array of texts would be as wide as its longest one, in every row.
+_LONGEST_NAME = 1000
+_ITEMSIZE = 8
 # What other programs write for yes, no and nothing.
 _WORDS = {"true": 1.0, "false": 0.0, "": np.nan}
 
@@ -58,16 +62,26 @@ def _read_columns(
     needed: list[str],
     text_column: str | None,
 ) -> dict[str, np.ndarray]:
-    """Rows are turned into columns of numbers a few thousand at a time: as text, they would take ten times the memory."""
-    reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True)
-    rows = _whole_rows(path, reader, len(header), n_lines)
+    """Rows are turned into columns of numbers a few at a time: as text, they would take ten times the memory."""
+    lines = _Lines(path, file)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    rows = _whole_rows(path, reader, lines, len(header), n_lines)
     pieces: dict[str, list[np.ndarray]] = {name: [] for name in needed}
-    while chunk := list(islice(rows, _CHUNK)):
+    # Each name once, and the same text for all rows of its episode.
+    names: dict[str, str] = {}
+    n_rows, chunk_rows = 0, max(1, _CHUNK // (len(header) + 1))
+    while chunk := list(islice(rows, chunk_rows)):
         fields = list(zip(*chunk, strict=True))
         for name in needed:
             texts = fields[header.index(name)]
-            pieces[name].append(np.array(texts) if name == text_column else _parse(path, name, texts, fields[-1]))
-    table = {name: np.concatenate(arrays) if arrays else np.empty(0) for name, arrays in pieces.items()}
+            if name == text_column:
+                pieces[name].append(_names(path, name, texts, fields[-1], names))
+            else:
+                pieces[name].append(_parse(path, name, texts, fields[-1]))
+        n_rows += len(chunk)
+        # "0," is two bytes of text and a number of eight.
+        check_size(path, f"the first {n_rows:,} rows", n_rows * len(needed) * _ITEMSIZE)
+    table = {name: np.concatenate(pieces.pop(name)) if pieces[name] else np.empty(0) for name in needed}
     if text_column is not None:
         # Names of episodes are mostly numbers, and those are kept as they are.
         with contextlib.suppress(ValueError, OverflowError):
@@ -75,9 +89,37 @@ def _read_columns(
     return table
 
 
-def _whole_rows(path: pathlib.Path, reader: Any, n_fields: int, n_lines: int) -> Iterator[list[str]]:
+class _Lines:
+    """
+    Lines of a text, as long as a row has so much text as any row may.
+
+    :param path: of the text, for the message
+    :param file: the text, behind its head
+    """
+
+    def __init__(self, path: pathlib.Path, file: TextIO):
+        self._path, self._file = path, file
+        self._length = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._file.readline(_LONGEST_LINE):
+            # A row may have several lines, where quotes hold a line's end.
+            self._length += len(line)
+            if self._length >= _LONGEST_LINE:
+                raise InputError(
+                    str(self._path), f"a row is longer than {_LONGEST_LINE:,} characters", "Give one row for each transition"
+                )
+            yield line
+
+    def end_row(self) -> None:
+        """The next line is another row's."""
+        self._length = 0
+
+
+def _whole_rows(path: pathlib.Path, reader: Any, lines: _Lines, n_fields: int, n_lines: int) -> Iterator[list[str]]:
     """Rows with the number of their line as one more field; blank lines are left out."""
     for row in reader:
+        lines.end_row()
         if not row:
             continue
         line = n_lines + reader.line_num
@@ -87,6 +129,20 @@ def _whole_rows(path: pathlib.Path, reader: Any, n_fields: int, n_lines: int) ->
             )
         row.append(str(line))
         yield row
+
+
+def _names(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[str], known: dict[str, str]) -> np.ndarray:
+    """References to texts, eight bytes each."""
+    found = np.empty(len(texts), dtype=object)
+    for index, text in enumerate(texts):
+        if len(text) > _LONGEST_NAME:
+            raise InputError(
+                str(path),
+                f"column {name!r} names an episode by {len(text):,} characters, in line {lines[index]}",
+                f"Use names of at most {_LONGEST_NAME:,}",
+            )
+        found[index] = known.setdefault(text, text)
+    return found
 
 
 def _parse(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ from sb3_nopg.common.files import replacing
 from sb3_nopg.data.files.episodes import with_next_observations
 from sb3_nopg.data.files.fields import REQUIRED, STORED, SYNTHETIC, from_arrays, to_arrays
 from sb3_nopg.data.files.files import optional_module, unreadable
+from sb3_nopg.data.files.hdf5_links import check_own
 from sb3_nopg.data.files.limits import check_declared
 from sb3_nopg.data.transitions import Transitions
 
@@ -25,7 +26,8 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     h5py = optional_module("h5py", path)
     try:
         with h5py.File(path, "r") as file:
-            arrays = {name: _array(h5py, path, file, name) for name in STORED if name in file}
+            # By its links: what a dangling one is called would not be "in" the file.
+            arrays = {name: _array(h5py, path, file, name) for name in STORED if file.get(name, getlink=True) is not None}
     except InputError:
         raise
     # What a damaged file raises depends on the byte it breaks at.
@@ -36,11 +38,8 @@ def read(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _array(h5py: Any, path: pathlib.Path, file: Any, name: str) -> np.ndarray:
-    link = file.get(name, getlink=True)
-    item = None if isinstance(link, h5py.ExternalLink) else file[name]
-    # A file from elsewhere could show the contents of any other file of this computer as its data.
-    if item is None or (isinstance(item, h5py.Dataset) and (item.is_virtual or item.external)):
-        raise InputError(str(path), f"{name} lies in another file", "Give a file that holds its own data")
+    check_own(h5py, path, file, name)
+    item = file[name]
     if not isinstance(item, h5py.Dataset) or item.dtype.kind not in "biuf" or item.shape is None:
         raise InputError(str(path), f"{name} is not an array of numbers", "Use the key layout of D4RL")
     check_declared(path, name, item.shape, item.dtype.itemsize)

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.files.fields import SPACES
 from sb3_nopg.data.files.files import one_line, optional_module, unreadable
+from sb3_nopg.data.files.hdf5_links import own_datasets
 from sb3_nopg.data.files.limits import check_declared, check_size
 from sb3_nopg.data.transitions import Transitions
 
@@ -79,6 +80,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"No Minari data set at {folder_of(path)}. Download it with `minari download`, or set MINARI_DATASETS_PATH."
         )
     try:
+        _check_no_links(path, folder_of(path))
         _check_declared_sizes(path, folder)
         dataset = minari.MinariDataset(folder)
         for name in SPACES:
@@ -104,18 +106,19 @@ def _check_declared_sizes(path: str | os.PathLike[str], folder: pathlib.Path) ->
         return
     h5py = optional_module("h5py", path)
     total = 0
-
-    def count(name: str, item: Any) -> None:
-        nonlocal total
-        if isinstance(item, h5py.Dataset):
-            if item.is_virtual or item.external:
-                raise InputError(str(path), f"{name} lies in another file", "Give a data set that holds its own data")
+    with h5py.File(folder / "main_data.hdf5", "r") as file:
+        for name, item in own_datasets(h5py, path, file):
             check_declared(path, name, item.shape or (), item.dtype.itemsize)
             total += item.size * item.dtype.itemsize
-
-    with h5py.File(folder / "main_data.hdf5", "r") as file:
-        file.visititems(count)
     check_size(path, "the data set", total)
+
+
+def _check_no_links(path: str | os.PathLike[str], folder: pathlib.Path) -> None:
+    """A folder from elsewhere could show other files of this computer as its data."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if (pathlib.Path(place) / name).is_symlink():
+                raise InputError(str(path), f"{name} in it is a link", "Give a folder that holds its own files")
 
 
 def _check_space(path: str | os.PathLike[str], name: str, space: Any) -> None:

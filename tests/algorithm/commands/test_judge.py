@@ -38,7 +38,7 @@ def test_policies_of_several_kinds_are_ranked(folder, tmp_path):
     output = tmp_path / "judged.json"
     said = fine(
         *("judge", folder / "fresh.npz", folder / "td3.zip", folder / "ours.zip", folder / "ours.onnx"),
-        *("--gamma", 0.9, "--steps", 40, "-o", output),
+        *("--gamma", 0.9, "--steps", 40, "--trust", "-o", output),
     )
     found = json.loads(output.read_text())
     names = [one["name"] for one in found["ranking"]]
@@ -57,7 +57,21 @@ def test_policies_of_several_kinds_are_ranked(folder, tmp_path):
 def test_the_command_is_the_python_function(folder, tmp_path):
     paths = [folder / "td3.zip", folder / "ours.zip"]
     fine(
-        *("judge", folder / "fresh.npz", *paths, "--gamma", 0.9, "--seed", 3, "--level", 0.8, "--limit", "0=-2:", "-o"),
+        *(
+            "judge",
+            folder / "fresh.npz",
+            *paths,
+            "--gamma",
+            0.9,
+            "--seed",
+            3,
+            "--level",
+            0.8,
+            "--limit",
+            "0=-2:",
+            "--trust",
+            "-o",
+        ),
         *(tmp_path / "a.json", "--initial-states", "0.5,0", "--initial-states", "-0.5,0", "--reward", "-abs(s2[0])"),
     )
     found = judge(
@@ -69,6 +83,7 @@ def test_the_command_is_the_python_function(folder, tmp_path):
         limits={0: (-2.0, None)},
         initial_states=[[0.5, 0.0], [-0.5, 0.0]],
         reward="-abs(s2[0])",
+        trust=True,
     )
     written = json.loads((tmp_path / "a.json").read_text())
     assert [(one["name"], one["score"]) for one in written["ranking"]] == [(one.name, one.score) for one in found.ranking]

@@ -815,7 +815,8 @@ def test_training_continues_after_loading_as_if_it_had_not_stopped(
 ):
     model = make(algorithm, solver_tolerance=1e-11, **settings).learn(10)
     model.save(tmp_path / "model")
-    loaded = algorithm.load(tmp_path / "model")
+    # A function is a pickle.
+    loaded = algorithm.load(tmp_path / "model", trust=callable(settings.get("learning_rate")))
     loaded.set_dataset(model.dataset)
     recorder = Recorder(lambda callback: callback.num_timesteps)
     loaded.learn(5, callback=recorder, reset_num_timesteps=False)
@@ -1238,7 +1239,8 @@ def test_a_user_s_own_policy_class(transitions: str, tmp_path: pathlib.Path):
     predicted = model.estimated_return()
     assert model.learn(20).estimated_return() > predicted
     model.save(tmp_path / "model")
-    loaded = NOPG.load(tmp_path / "model")
+    # Its class is in a pickle.
+    loaded = NOPG.load(tmp_path / "model", trust=True)
     assert loaded.policy.degree == 1
     np.testing.assert_array_equal(loaded.predict(STATES)[0], model.predict(STATES)[0])
     model.policy.save(tmp_path / "policy.pth")

@@ -209,8 +209,8 @@ def test_models_of_sb3(algorithm, tmp_path):
     data = recorded()
     expected = model.predict(data.observations[:20].astype(np.float32), deterministic=True)[0]
     for policy in (model, tmp_path / "theirs.zip"):
-        np.testing.assert_allclose(actor_of(policy, data)(data.observations[:20]), expected, atol=1e-6)
-    found = judge(data, {"theirs": tmp_path / "theirs.zip", "holds": holds}, gamma=GAMMA, n_steps=50)
+        np.testing.assert_allclose(actor_of(policy, data, trust=True)(data.observations[:20]), expected, atol=1e-6)
+    found = judge(data, {"theirs": tmp_path / "theirs.zip", "holds": holds}, gamma=GAMMA, n_steps=50, trust=True)
     assert found.ranking[0].name == "holds"
 
 
@@ -257,7 +257,7 @@ def test_a_policy_for_another_system_is_refused(tmp_path):
 
     PPO("MlpPolicy", Wider(), device="cpu").save(tmp_path / "wider.zip")
     with pytest.raises(InputError) as caught:
-        judge(recorded(), {"wider": tmp_path / "wider.zip"}, gamma=GAMMA)
+        judge(recorded(), {"wider": tmp_path / "wider.zip"}, gamma=GAMMA, trust=True)
     assert caught.value.field == "policies"
 
 

@@ -136,7 +136,7 @@ def test_the_figures_are_the_models_own(pendulum):
     assert [entry.width for entry in summary.bandwidths[:3]] == pytest.approx(model.bandwidths.state)
     assert (summary.data.transitions, summary.data.held_out) == (72, 70)
     assert summary.n_updates == 3
-    # The same numbers as in the exported file, so that a rig can tell whether the report is about its policy.
+    # The same numbers as in the exported file.
     onnx = pytest.importorskip("onnx")
     exported = onnx.load(model.export(folder / "policy.onnx"))
     digest = {entry.key: entry.value for entry in exported.metadata_props}["digest"]

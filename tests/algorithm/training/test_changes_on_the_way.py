@@ -90,7 +90,8 @@ def test_policies_of_others_are_read_whatever_explores(tmp_path):
     data = episodes_of_a_point()
     env = make_nopg(dataset=data, gamma=0.8, device="cpu").get_env()
     PPO("MlpPolicy", env, n_steps=8, batch_size=8, use_sde=True, device="cpu").save(tmp_path / "ppo.zip")
-    found = judge(data, {"ppo": tmp_path / "ppo.zip", "nothing": lambda s: np.zeros((len(s), 1))}, gamma=0.8, n_steps=5)
+    policies = {"ppo": tmp_path / "ppo.zip", "nothing": lambda s: np.zeros((len(s), 1))}
+    found = judge(data, policies, gamma=0.8, n_steps=5, trust=True)
     assert {one.name for one in found.ranking} == {"ppo", "nothing"}
     with pytest.raises(InputError, match="is no NOPGPolicy"):
-        NOPG.load(tmp_path / "ppo.zip")
+        NOPG.load(tmp_path / "ppo.zip", trust=True)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pickle
 import tempfile
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -154,3 +155,43 @@ def test_damaged_bytes_never_raise_anything_else(tmp_path_factory, name, data):
         warnings.simplefilter("error")
         with contextlib.suppress(InputError):
             TransitionDataset.load(path)
+
+
+HEAD = "obs_0,action_0,reward,terminal,episode\n"
+# Each a megabyte or two, and what is said of it.
+LARGE_IN_MEMORY = {
+    "one long name": (
+        lambda: HEAD + "0,0,0,0," + "x" * 120_000 + "\n" + "0,1,2,0,a\n" * 20_000,
+        "names an episode by 120,000",
+    ),
+    "one long row": (lambda: HEAD + "0,0,0,0,1" + ",9" * 600_000 + "\n", "a row is longer than 1,048,576 characters"),
+    "a row of many lines": (lambda: HEAD + '"1\n",' * 300_000 + "\n", "a row is longer than 1,048,576 characters"),
+}
+
+
+@pytest.mark.parametrize("case", LARGE_IN_MEMORY)
+def test_a_small_text_takes_little_memory(tmp_path, case):
+    content, message = LARGE_IN_MEMORY[case]
+    (tmp_path / "d.csv").write_text(content())
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=message):
+            TransitionDataset.load(tmp_path / "d.csv")
+        assert tracemalloc.get_traced_memory()[1] < 100e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_table_that_grows_too_large_is_refused_on_the_way(tmp_path, monkeypatch):
+    (tmp_path / "d.csv").write_text(HEAD + "0,0,0,0,1\n" * 3000)
+    monkeypatch.setattr(limits, "free_memory", lambda: 2 * 100_000)
+    with pytest.raises(InputError, match=r"the first 3,000 rows would take .* GiB may be used here"):
+        TransitionDataset.load(tmp_path / "d.csv")
+
+
+def test_names_of_episodes_are_kept_apart_and_numbers_as_they_are(tmp_path):
+    rows = "".join(f"{i},0,0,0,{'up' if i < 6 else 'down'}\n" for i in range(12))
+    (tmp_path / "d.csv").write_text(HEAD + rows)
+    assert np.unique(TransitionDataset.load(tmp_path / "d.csv").episode_ids).tolist() == [0, 1]
+    (tmp_path / "d.csv").write_text(HEAD + rows.replace("up", "7").replace("down", "3"))
+    assert np.unique(TransitionDataset.load(tmp_path / "d.csv").episode_ids).tolist() == [3, 7]
