@@ -21,12 +21,14 @@ class Preflight:
     :param problem: why it says nothing about this policy; None if it does
     :param verdict: ``"go"``, ``"care"`` or ``"no"``; ``""`` with a problem
     :param reasons: what speaks against the policy
+    :param band: that it is predicted to stay in, as it stands in the file
     """
 
     path: Path
     problem: str | None
     verdict: str = ""
     reasons: tuple[str, ...] = ()
+    band: Any = None
 
     def lines(self) -> list[str]:
         """For an operator."""
@@ -89,4 +91,4 @@ def _judge(path: Path, figures: Any, digest: str) -> Preflight:
         return Preflight(path, "has no verdict: make the report again")
     if figures.get("policy_digest") != digest:
         return Preflight(path, "belongs to another policy: make the report again")
-    return Preflight(path, None, verdict, tuple(str(reason) for reason in reasons))
+    return Preflight(path, None, verdict, tuple(str(reason) for reason in reasons), figures.get("band"))
