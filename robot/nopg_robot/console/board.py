@@ -38,7 +38,6 @@ class Board:
         :param flight: what its pages have to know once: names, limits, duration, prediction
         """
         with self._lock:
-            self._reader.read()
             self._flight_number += 1
             self._forget(flight)
 
@@ -71,8 +70,10 @@ class Board:
         return not over
 
     def absorb(self) -> None:
-        """Take in what the loop has written."""
+        """Take in what the loop has written; what comes before its flight was told of waits."""
         with self._lock:
+            if not self._flight or self._ending is not None:
+                return
             for cycle in self._reader.read():
                 self._add(cycle)
             self._read_text()

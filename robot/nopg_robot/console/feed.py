@@ -1,5 +1,6 @@
 """The console as the program that flies sees it: a display among others, which can also ask for the stop."""
 
+import contextlib
 import json
 import logging
 import os
@@ -46,6 +47,7 @@ class OperatorConsole:
 
     def __init__(self, linger_s: float = LINGER_S):
         self._linger_s = linger_s
+        self._process: subprocess.Popen[bytes] | None = None
         self._stop: StopRequest | None = None
         self._flight_id = 0
         self._shown: tuple[str, str, int] | None = None
@@ -63,7 +65,7 @@ class OperatorConsole:
             self._tell({"memory": self._memory.name, "token": token, "linger_s": self._linger_s})
             port = _first_line(self._process, START_TIMEOUT_S)
         except OSError as error:
-            self._memory.close()
+            self._let_go()
             raise ConsoleError(f"the console cannot be started: {error}") from error
         self.address = f"http://127.0.0.1:{port}/{token}/"
         return self
@@ -71,13 +73,10 @@ class OperatorConsole:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self._flight_id and kind is not None:
             self.end_flight({"outcome": "failed", "reason": f"{kind.__name__}: {error}"})
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        for stream in (self._process.stdin, self._process.stdout):
-            stream.close()
+        self._let_go()
+        assert self._process is not None
         # It ends by itself. Somebody must wait for it, but not the operator.
         threading.Thread(target=self._process.wait, name="console", daemon=True).start()
-        self._memory.close()
 
     @property
     def stop_asked(self) -> bool:
@@ -146,7 +145,16 @@ class OperatorConsole:
     def _count_is_due(self, counts: Mapping[str, int]) -> bool:
         return time.monotonic() - self._text_s > _TEXT_EVERY_S and sum(counts.values()) != self._n_interventions
 
+    def _let_go(self) -> None:
+        for stream in () if self._process is None else (self._process.stdin, self._process.stdout):
+            # To one that has died nothing more can be said.
+            with contextlib.suppress(OSError):
+                assert stream is not None
+                stream.close()
+        self._memory.close()
+
     def _tell(self, content: Mapping[str, Any]) -> None:
+        assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(content).encode() + b"\n")
         self._process.stdin.flush()

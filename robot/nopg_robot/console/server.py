@@ -124,6 +124,8 @@ class ConsoleServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    # Those that come at once, as of several pages.
+    request_queue_size = 2 * MOST_CLIENTS
 
     def __init__(self, board: Board, token: str):
         super().__init__((HOST, 0), Handler)
