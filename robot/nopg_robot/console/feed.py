@@ -87,10 +87,14 @@ class OperatorConsole:
         """
         :param flight: what a page must know of it, see :func:`nopg_robot.console.flight.describe_flight`
         :param stop: asked when somebody presses the button
+        :raises ConsoleError: if the console has died, or hangs
         """
         self._stop, self._shown, self._is_hardware = stop, None, None
         self._flight_id += 1
-        self._tell({"flight": {**flight, "id": self._flight_id}})
+        try:
+            self._tell({"flight": {**flight, "id": self._flight_id}})
+        except OSError as error:
+            raise ConsoleError(f"the console does not answer: {error}") from error
 
     def connected(self, is_hardware: bool) -> None:
         """
@@ -140,7 +144,7 @@ class OperatorConsole:
         try:
             self._tell({"ended": ending})
         except OSError as error:
-            _log.error("The console had died before the flight was over: %s", error)
+            _log.error("The console had died, or hung, before the flight was over: %s", error)
 
     def _count_is_due(self, counts: Mapping[str, int]) -> bool:
         return time.monotonic() - self._text_s > _TEXT_EVERY_S and sum(counts.values()) != self._n_interventions
@@ -162,7 +166,8 @@ class OperatorConsole:
 
 class BesideConsole:
     """
-    A display and the console. If the display fails, as one does whose pipe was closed, the console and its stop go on.
+    A display and the console. If one of them fails, as a display does whose pipe was closed, the other goes on, and so does
+    the console's stop, which is looked at before anything is shown.
 
     :param display: of the terminal
     :param console: in a flight
@@ -170,12 +175,18 @@ class BesideConsole:
 
     def __init__(self, display: ShowsSnapshots, console: OperatorConsole):
         self._display, self._console = display, console
+        self._console_failed = False
 
     def update(self, snapshot: Snapshot) -> None:
         """
         :param snapshot: of the cycle that has just passed
         """
-        self._console.update(snapshot)
+        try:
+            self._console.update(snapshot)
+        except Exception as error:
+            if not self._console_failed:
+                _log.error("The console shows no more: %s: %s", type(error).__name__, error)
+            self._console_failed = True
         try:
             self._display.update(snapshot)
         except (Exception, SystemExit) as error:
@@ -191,7 +202,7 @@ def _start(memory: SharedMemory) -> subprocess.Popen[bytes]:
     else:
         # Signals of the terminal are for the program that flies.
         detached = {"start_new_session": True, "pass_fds": memory.handles}
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "nopg_robot.console.server"],
         # The package that this program uses, and no file of the operator's that happens to be called json.py.
         cwd=Path(__file__).parents[2],
@@ -202,6 +213,11 @@ def _start(memory: SharedMemory) -> subprocess.Popen[bytes]:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         **detached,
     )
+    if sys.platform != "win32":
+        assert process.stdin is not None
+        # One that hangs is noticed, and not waited for.
+        os.set_blocking(process.stdin.fileno(), False)
+    return process
 
 
 def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> int:

@@ -142,7 +142,8 @@ function showNumbers() {
   if (now === null) return;
   put("x", `${signed(1000 * now.x, 1)} mm`);
   put("theta", `${signed(degrees(now.theta), 1)}°`);
-  put("volt", `${signed(now.applied_volt, 2)} V`);
+  // Where the rig was lost, nobody knows what it does.
+  put("volt", over() && now.applied_volt !== 0 ? "not known" : `${signed(now.applied_volt, 2)} V`);
   byId("x").classList.toggle("beyond", limit.x !== null && Math.abs(now.x) > limit.x);
   byId("theta").classList.toggle("beyond", limit.theta !== null && Math.abs(now.theta) > limit.theta);
   byId("volt").classList.toggle("beyond", Math.abs(now.asked_volt) > limit.volt && limit.volt > 0);
@@ -211,7 +212,7 @@ function showStop() {
   button.disabled = over();
   button.classList.toggle("asked", asked);
   put("stop-word", over() ? "Flight over" : asked ? (cut() ? "STOPPED" : "STOPPING") : "STOP");
-  put("stop-hint", over() ? "the program has let go of the rig" : "space or Esc");
+  put("stop-hint", !over() ? "space or Esc" : state.ending.outcome === "lost" ? "" : "the program has let go of the rig");
 }
 
 // Charts

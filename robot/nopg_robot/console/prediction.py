@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-# What the console draws, and what it is called in a policy's data.
+# A report has 60.
+MOST_STEPS = 1000
+# What the console draws.
 _DRAWN = ("x", "theta", "voltage")
 
 
@@ -36,8 +38,10 @@ def _level(band: dict[str, Any]) -> float | None:
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:
-    if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
-        raise ValueError("no list of numbers")
+    if not isinstance(values, list) or len(values) > MOST_STEPS:
+        raise ValueError("no list, or one that is too long")
+    if not all(isinstance(value, int | float) for value in values):
+        raise ValueError("not all are numbers")
     numbers = [float(value) for value in values]
     if not all(math.isfinite(value) for value in numbers):
         raise ValueError("not finite")

@@ -53,6 +53,8 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "nopg", ""
     timeout = CLIENT_TIMEOUT_S
+    # Head and body of an answer are two packets, and the second does not wait for a word about the first.
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         """The page and its files, what it must know of a flight, and the present."""

@@ -58,7 +58,7 @@ def test_a_console_that_is_gone_does_not_hold_the_loop(number, caplog):
             console._process.wait(10)
         console.end_flight({"outcome": "finished", "reason": ""})
         os.kill(console._process.pid, signal.SIGCONT) if number == signal.SIGSTOP else None
-    assert ("The console had died before the flight was over" in caplog.text) == (number == signal.SIGKILL)
+    assert ("The console had died, or hung, before the flight was over" in caplog.text) == (number == signal.SIGKILL)
 
 
 def test_a_display_that_fails_does_not_take_the_stop_along(caplog):
@@ -75,6 +75,39 @@ def test_a_display_that_fails_does_not_take_the_stop_along(caplog):
         flown.console._writer._bytes[0] = 1
         shown.update(snapshot(3.0))
         assert flown.stop.reason == "the console"
+
+
+def test_a_cycle_that_cannot_be_shown_does_not_take_the_stop_along(caplog):
+    shown = []
+
+    class Display:
+        def update(self, snapshot):
+            shown.append(snapshot)
+
+    with flying() as flown:
+        both = BesideConsole(Display(), flown.console)
+        flown.console._writer._bytes[0] = 1
+        for _ in range(2):
+            both.update(snapshot(1.0, applied_volt=None))
+        assert flown.stop.reason == "the console"
+    assert len(shown) == 2
+    assert caplog.text.count("The console shows no more") == 1
+
+
+def fly_often(console):
+    for _ in range(1000):
+        console.begin_flight(flight(), StopRequest())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
+def test_the_next_flight_does_not_wait_for_a_console_that_hangs():
+    with OperatorConsole(linger_s=0.0) as console:
+        os.kill(console._process.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ConsoleError, match="the console does not answer"):
+                fly_often(console)
+        finally:
+            os.kill(console._process.pid, signal.SIGCONT)
 
 
 def test_one_that_does_not_start_is_an_error_before_anything_moves(monkeypatch):

@@ -41,6 +41,7 @@ def test_what_cannot_be_drawn_is_left_out():
         [],
         {},
         band(steps=[50, 0]),
+        band(steps=list(range(10**4))),
         band(steps=[0]),
         band(going=[]),
         band(going=[float("nan"), 1.0]),

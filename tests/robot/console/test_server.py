@@ -136,8 +136,8 @@ def test_who_does_not_read_keeps_nobody_waiting(flown):
                 pass
         for _ in range(5):
             begin_s = time.monotonic()
-            assert state(flown.console.address)["age_s"] < 1.0
-            assert time.monotonic() - begin_s < 2.0
+            assert state(flown.console.address)["age_s"] < 3.0
+            assert time.monotonic() - begin_s < 4.0
     finally:
         for connection in deaf:
             connection.close()
