@@ -155,9 +155,11 @@ def main() -> None:
         policy = OnnxPolicy(Path(folder) / "policy.onnx")
     policy.warm_up()
     if arguments.first:
-        # Not for those that are started from here.
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
     with virtual_rig("tcp", "--port", "0") as address:
+        if arguments.first:
+            # The virtual rig has inherited it, as it stands for one that needs no processor; the console shall not.
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
         host, port = address.split(":")
         tcp = {"host": host, "port": int(port), "read_timeout_s": 0.5}
         rigs = {"simulated": patient("simulated", {}), "virtual TCP": patient("quanser_ip02_quarc", tcp)}

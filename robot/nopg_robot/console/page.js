@@ -67,6 +67,7 @@ async function stop() {
 }
 
 const over = () => state !== null && state.ending !== null;
+const lost = () => over() && state.ending.outcome === "lost";
 const cut = () => state !== null && state.interventions.some((entry) => !REDUCING.includes(entry.reason));
 
 byId("stop-form").addEventListener("submit", (event) => { event.preventDefault(); stop(); });
@@ -119,7 +120,7 @@ function showPhase() {
   const ending = state.ending, acting = ACTING.includes(state.phase);
   put("phase", ending ? ending.outcome : state.phase);
   byId("phase").className = "phase " + (ending ? (ending.outcome === "finished" ? "over" : "bad") : acting ? "acting" : "");
-  put("message", ending ? `In phase ${ending.phase ?? state.phase}: ${ending.reason}` : state.message || "Waiting for the rig.");
+  put("message", ending ? `It ended in phase ${ending.phase ?? state.phase}.` : state.message || "Waiting for the rig.");
   const moves = byId("moves");
   moves.hidden = state.is_hardware === null;
   moves.classList.toggle("hardware", state.is_hardware === true);
@@ -190,8 +191,9 @@ function showAlarm() {
   const stale = !over() && (failure !== "" || (old !== null && old > STALE_S));
   let text = "", kind = "";
   if (over()) {
-    const ending = state.ending, word = ending.outcome === "lost" ? "" : ` ${ending.outcome.toUpperCase()}:`;
-    text = `Flight over.${word} ${ending.reason}` + (ending.exit_code === undefined ? "" : ` (exit code ${ending.exit_code})`);
+    const ending = state.ending;
+    text = lost() ? ending.reason : `Flight over. ${ending.outcome.toUpperCase()}: ${ending.reason}`;
+    if (ending.exit_code !== undefined) text += ` (exit code ${ending.exit_code})`;
     kind = OUTCOMES[ending.outcome] ?? "";
   } else if (askedMs !== null && !cut() && performance.now() - askedMs > 1000 * UNCONFIRMED_S) {
     text = "THE STOP IS NOT CONFIRMED. Press the emergency stop.";
@@ -211,8 +213,8 @@ function showStop() {
   const button = byId("stop"), asked = askedMs !== null || (state !== null && state.stop_asked);
   button.disabled = over();
   button.classList.toggle("asked", asked);
-  put("stop-word", over() ? "Flight over" : asked ? (cut() ? "STOPPED" : "STOPPING") : "STOP");
-  put("stop-hint", !over() ? "space or Esc" : state.ending.outcome === "lost" ? "" : "the program has let go of the rig");
+  put("stop-word", lost() ? "No program" : over() ? "Flight over" : asked ? (cut() ? "STOPPED" : "STOPPING") : "STOP");
+  put("stop-hint", lost() ? "nothing here can stop the rig" : over() ? "the program has let go of the rig" : "space or Esc");
 }
 
 // Charts

@@ -14,7 +14,9 @@ import pytest
 from helpers.browser import make_browser
 from helpers.consoles import flight, flying, snapshot, state, wait_for
 from helpers.policy_files import write_policy
+from nopg_robot.console.feed import OperatorConsole
 from nopg_robot.flight.log import read_flight
+from nopg_robot.run.stop import StopRequest
 
 pytest.importorskip("selenium")
 from selenium.common.exceptions import WebDriverException
@@ -175,6 +177,19 @@ def test_a_console_that_dies_is_seen(browser):
         open_page(browser, flown)
         os.kill(flown.console._process.pid, signal.SIGKILL)
         shows(browser, "alarm", r"^No data for \d+\.\d s: the console does not answer. Look at the rig.$")
+
+
+def test_a_program_that_dies_is_seen(browser):
+    """The system closes its end of the pipe, whatever has killed it."""
+    with OperatorConsole(linger_s=20.0) as console:
+        console.begin_flight(flight(), StopRequest())
+        console.update(snapshot(1.0))
+        browser.get(console.address)
+        shows(browser, "phase", "RUN")
+        console._process.stdin.close()
+        shows(browser, "alarm", "^The program has died without saying how the flight ended. Switch the amplifier off.$")
+        assert text(browser, "stop-word") == "No program"
+        assert text(browser, "volt") == "not known"
 
 
 def test_closed_reloaded_opened_twice(browser):
