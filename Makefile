@@ -56,6 +56,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/env_speed.py
 	$(BIN)/python benchmarks/control_loop.py
 	$(BIN)/python benchmarks/guard.py
+	$(BIN)/python benchmarks/console.py
 
 docs: .venv/installed
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

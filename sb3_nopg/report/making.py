@@ -18,6 +18,7 @@ from sb3_nopg.kernels.bandwidth import Bandwidths, varies
 from sb3_nopg.policies.export import DeployedPolicy
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.report.band import predicted_band
 from sb3_nopg.report.bounds import bias_bounds
 from sb3_nopg.report.limits import check_names, find_exits, make_limits
 from sb3_nopg.report.portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
@@ -162,6 +163,7 @@ def make_report(
             CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting, one.n_updates) for one in model.candidates
         ),
         margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
+        band=None if picture is None else predicted_band(picture.rollouts, told.names, told.action_names),
     )
     return PolicyReport(
         summary,

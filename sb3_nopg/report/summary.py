@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.report.band import PredictedBand
 from sb3_nopg.report.bounds import BiasBounds
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.portraits import DimensionRange
@@ -79,6 +80,7 @@ class ReportSummary:
     :param candidates: that training has tried, the chosen one first
     :param margin: how the candidates compare, in a sentence; "" where nobody knows
     :param policy_files: SHA-256 of each exported file that does what this policy does, as far as any is known
+    :param band: in which predicted trajectories stay; None where there are none
     :param format_version: of the file
     """
 
@@ -102,6 +104,7 @@ class ReportSummary:
     candidates: tuple[CandidateFigures, ...] = ()
     margin: str = ""
     policy_files: tuple[str, ...] = ()
+    band: PredictedBand | None = None
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

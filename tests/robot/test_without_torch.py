@@ -131,10 +131,13 @@ def test_rig_files_come_with_the_wheel(rig_pc):
 
 
 def test_a_policy_is_deployed_and_its_flight_drawn(rig_pc):
-    result = rig_pc.run("nopg-deploy", "policy.onnx", "--rig", "simulated", "--fast", "--seconds", "1", "--plain", "--no-plot")
+    options = ("--fast", "--seconds", "1", "--plain", "--no-plot", "--console")
+    result = rig_pc.run("nopg-deploy", "policy.onnx", "--rig", "simulated", *options)
     # A policy that has learned nothing may let the pole fall.
     assert result.returncode in (0, 1), result.stdout + result.stderr
     assert "in phase 'run'" in result.stdout
+    # Whose files came with the wheel.
+    assert "Console: http://127.0.0.1:" in result.stdout
     log = rig_pc.work / re.search("Flight log: (.*)", result.stdout)[1]
     assert log.is_file()
     drawn = rig_pc.run("python", "-m", "nopg_robot.flight.plot", log)

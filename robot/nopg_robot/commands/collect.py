@@ -12,6 +12,7 @@ from rich.console import Console
 from nopg_envs.behaviours import BEHAVIOURS
 from nopg_robot.commands import command_line
 from nopg_robot.commands.deploy import show
+from nopg_robot.commands.operator_console import CONSOLE_HELP, served_console
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rig.file import RigFile
 from nopg_robot.run.collection import CollectOptions, collect
@@ -43,6 +44,7 @@ def collect_command(
     log: Annotated[Path | None, typer.Option(help="Flight log; by default flights/collect_DATE.npz.")] = None,
     fast: Annotated[bool, typer.Option("--fast", help="A simulation as fast as the computer can.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live display.")] = False,
+    with_console: Annotated[bool, typer.Option("--console", help=CONSOLE_HELP)] = False,
 ) -> None:
     """Gather training data on a cart-pole rig: episodes of a behaviour, each from a pole that was lifted upright."""
 
@@ -55,8 +57,13 @@ def collect_command(
         console = Console(soft_wrap=True)
         for note in check_policy(metadata, rig_file) if metadata else ():
             console.print(f"note: {note}", style="yellow", markup=False)
-        with StopRequest(enter_key=True) as stop, command_line.make_display(rig_file.limits, plain=plain) as display:
-            stop.end_program = partial(command_line.end_hung, log=path, display=display)
+        with (
+            StopRequest(enter_key=True) as stop,
+            command_line.make_display(rig_file.limits, plain=plain) as terminal,
+            served_console(with_console, terminal, stop) as (display, served),
+        ):
+            served.begin(rig_file, title=f"collecting: {Path(behaviour).name}", seconds=seconds, pole=start)
+            stop.end_program = partial(command_line.end_hung, log=path, display=terminal)
             summary = collect(
                 chosen,
                 rig_file,
@@ -65,8 +72,9 @@ def collect_command(
                 metadata=metadata,
                 display=display,
                 stop=stop,
-                on_connect=command_line.announce,
+                on_connect=served.announce,
             )
+            served.end(summary)
         show(summary, console)
         console.print(f"Flight log: {command_line.written_log(path)}", markup=False)
         return command_line.exit_code(summary)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nopg_robot.commands import command_line
+from nopg_robot.commands.operator_console import CONSOLE_HELP, served_console
 from nopg_robot.commands.preflight import Preflight, reports_beside
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.flight.plot import plot_flight
@@ -38,6 +39,7 @@ def deploy_command(
     fast: Annotated[bool, typer.Option("--fast", help="A simulation as fast as the computer can.")] = False,
     plot: Annotated[bool, typer.Option(help="Draw the flight beside the log.")] = True,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live display.")] = False,
+    with_console: Annotated[bool, typer.Option("--console", help=CONSOLE_HELP)] = False,
 ) -> None:
     """
     Run an exported policy on a cart-pole rig: connect, self-test, home, centre, wait for the pole, run, stop at zero volts.
@@ -53,10 +55,17 @@ def deploy_command(
         console = Console(soft_wrap=True)
         for note in check_policy(onnx_policy.metadata, rig_file):
             console.print(f"note: {note}", style="yellow", markup=False)
-        show_reports(reports_beside(policy, onnx_policy.metadata.digest), console)
+        reports = reports_beside(policy, onnx_policy.metadata.digest)
+        show_reports(reports, console)
         path = command_line.log_path(log, "deploy")
-        with StopRequest(enter_key=True) as stop, command_line.make_display(rig_file.limits, plain=plain) as display:
-            stop.end_program = partial(command_line.end_hung, log=path, display=display)
+        with (
+            StopRequest(enter_key=True) as stop,
+            command_line.make_display(rig_file.limits, plain=plain) as terminal,
+            served_console(with_console, terminal, stop) as (display, served),
+        ):
+            bands = [report.band for report in reports]
+            served.begin(rig_file, title=policy.name, seconds=seconds, pole=start, dry_run=dry_run, bands=bands)
+            stop.end_program = partial(command_line.end_hung, log=path, display=terminal)
             summary = deploy(
                 onnx_policy,
                 onnx_policy.metadata,
@@ -65,8 +74,9 @@ def deploy_command(
                 options,
                 display=display,
                 stop=stop,
-                on_connect=command_line.announce,
+                on_connect=served.announce,
             )
+            served.end(summary)
         show(summary, console)
         console.print(f"Flight log: {command_line.written_log(path)}", markup=False)
         if plot and summary.phase != "connect":

@@ -21,12 +21,14 @@ class Preflight:
     :param problem: why it says nothing about this policy; None if it does
     :param verdict: ``"go"``, ``"care"`` or ``"no"``; ``""`` with a problem
     :param reasons: what speaks against the policy
+    :param band: that it is predicted to stay in, as it stands in the file
     """
 
     path: Path
     problem: str | None
     verdict: str = ""
     reasons: tuple[str, ...] = ()
+    band: Any = None
 
     def lines(self) -> list[str]:
         """For an operator."""
@@ -90,4 +92,4 @@ def _judge(path: Path, figures: Any, digest: str) -> Preflight:
     files = figures.get("policy_files")
     if not isinstance(files, list) or digest not in files:
         return Preflight(path, "belongs to another policy file: make the report again, beside this one")
-    return Preflight(path, None, verdict, tuple(str(reason) for reason in reasons))
+    return Preflight(path, None, verdict, tuple(str(reason) for reason in reasons), figures.get("band"))

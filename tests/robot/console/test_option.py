@@ -1,0 +1,83 @@
+"""``--console`` of the programs that fly."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from helpers.consoles import ask, state, wait_for
+from helpers.policy_files import write_policy
+from nopg_robot.commands import collect, deploy, operator_console
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(autouse=True)
+def somewhere_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+def fly(command, *arguments):
+    result = CliRunner().invoke(command.app, [str(argument) for argument in arguments])
+    address = re.search(r"^Console: (http://127\.0\.0\.1:\d+/[\w-]{43}/) ", result.stdout, re.MULTILINE)
+    return result, address and address[1]
+
+
+def told(address):
+    flight, ended = json.loads(ask(address, "flight")[2]), wait_for(lambda: state(address)["ending"])
+    return flight, ended
+
+
+def band():
+    quantities = [{"name": "x", "low": [-0.1, -0.2], "high": [0.1, 0.2]}]
+    return {"level": 0.9, "steps": [0, 50], "going": [1.0, 1.0], "quantities": quantities}
+
+
+def test_deploying(tmp_path):
+    figures = {"format_version": 1, "verdict": "go", "reasons": [], "policy_digest": "0" * 64, "band": band()}
+    (tmp_path / "policy.report.json").write_text(json.dumps(figures))
+    policy = write_policy(tmp_path / "policy.onnx")
+    result, address = fly(deploy, policy, "--fast", "--seconds", 1, "--no-plot", "--console")
+    assert result.exit_code == 0, result.output
+    flight, ended = told(address)
+    assert (flight["title"], flight["seconds"], flight["limits"]["volt"]) == ("policy.onnx", 1.0, 5.0)
+    assert flight["limits"]["x_m"] == pytest.approx(0.357)
+    assert flight["band"]["time_s"] == [0.0, 1.0]
+    assert (ended["outcome"], ended["phase"], ended["exit_code"]) == ("finished", "run", 0)
+
+
+def test_a_dry_run_has_no_limits_and_no_band(tmp_path):
+    policy = write_policy(tmp_path / "policy.onnx")
+    result, address = fly(deploy, policy, "--fast", "--seconds", 0.2, "--no-plot", "--console", "--dry-run")
+    assert result.exit_code == 0, result.output
+    limits = told(address)[0]["limits"]
+    assert (limits["x_m"], limits["theta_rad"], limits["volt_in_phase"]["run"]) == (None, None, 0.0)
+
+
+def test_collecting():
+    result, address = fly(collect, "--fast", "--episodes", 1, "--seconds", 1, "--console", "--start", "hanging")
+    assert result.exit_code == 0, result.output
+    flight, ended = told(address)
+    assert flight["title"] == "collecting: uniform"
+    assert flight["limits"]["theta_rad"] is None
+    assert (ended["outcome"], ended["phase"]) == ("finished", "collect")
+
+
+def test_without_it_there_is_none(tmp_path, monkeypatch):
+    def refuse():
+        raise AssertionError("nobody has asked for a console")
+
+    monkeypatch.setattr(operator_console, "OperatorConsole", refuse)
+    result, address = fly(deploy, write_policy(tmp_path / "policy.onnx"), "--fast", "--seconds", 0.2, "--no-plot", "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert address is None
+
+
+def test_one_that_cannot_be_served_is_said_before_anything_moves(tmp_path, monkeypatch):
+    monkeypatch.setattr("nopg_robot.console.feed.START_TIMEOUT_S", 0.0)
+    result, _ = fly(deploy, write_policy(tmp_path / "policy.onnx"), "--fast", "--log", "f.npz", "--console")
+    assert result.exit_code == 2
+    assert "the console cannot be started" in result.stderr
+    assert not (tmp_path / "f.npz").exists()
