@@ -13,6 +13,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.report.bounds import BiasBounds
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.portraits import DimensionRange
+from sb3_nopg.report.stress import StressFigures
 from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
 from sb3_nopg.report.verdict import Bandwidth, Returns
@@ -78,6 +79,7 @@ class ReportSummary:
     :param system: what the model of the system has found, line by line
     :param candidates: that training has tried, the chosen one first
     :param margin: how the candidates compare, in a sentence; "" where nobody knows
+    :param stress: what became of the policy on simulated rigs; None where nobody has tried
     :param format_version: of the file
     """
 
@@ -100,6 +102,7 @@ class ReportSummary:
     system: tuple[str, ...] = ()
     candidates: tuple[CandidateFigures, ...] = ()
     margin: str = ""
+    stress: StressFigures | None = None
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:
