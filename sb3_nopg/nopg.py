@@ -50,6 +50,7 @@ from sb3_nopg.prediction.rollouts import Rollouts
 from sb3_nopg.prediction.starts import Starts
 from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
 from sb3_nopg.report.policy_files import bind_reports
+from sb3_nopg.report.stress import StressResult
 from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.training import checkpoint
 from sb3_nopg.training.candidates import Candidate
@@ -571,6 +572,7 @@ class NOPG(FixedDataAlgorithm):
         held_out: TransitionDataset | None = None,
         names: Sequence[str] | None = None,
         trajectories: bool = True,
+        stress: StressResult | None = None,
     ) -> ReportSummary:
         """
         Write a page that a person can judge the policy by before it moves anything, and its figures (JSON) beside it.
@@ -581,13 +583,14 @@ class NOPG(FixedDataAlgorithm):
         :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
         :param names: of the state's dimensions; None for those that the environment knows
         :param trajectories: whether to predict where the policy goes step by step, which takes some seconds
+        :param stress: what became of the policy on simulated rigs, from `nopg_envs.stress.stress_test`; None to leave it out
         :return: verdict and figures
         """
         # Only now: drawing takes long to import.
         from sb3_nopg.report.making import make_report
         from sb3_nopg.report.page import write_report
 
-        report = make_report(self, limits=limits, held_out=held_out, names=names, trajectories=trajectories)
+        report = make_report(self, limits=limits, held_out=held_out, names=names, trajectories=trajectories, stress=stress)
         bind_reports(self, write_report(report, path).parent)
         return report.summary
 

@@ -18,6 +18,7 @@ from nopg_robot.flight.log import read_flight
 from nopg_robot.run.collection import CollectOptions, collect
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.commands.failures import one_line_errors
+from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.report.making import make_report
 from sb3_nopg.report.page import write_report
@@ -49,7 +50,8 @@ def demo(
     env = gym.make(ENV)
     model, took_s = _learn(env, data, updates, seed)
     model.save(output / "model")
-    report = write_report(make_report(model), output / "report.html")
+    made = make_report(model, stress=stress_of(model))
+    report = write_report(made, output / "report.html")
     policy = model.export(output / "policy.onnx")
     found = model.dynamics.describe(env.metadata["observation_names"])
     typer.echo(
@@ -57,6 +59,8 @@ def demo(
         f"candidates, the chosen one first:\n{_candidates(model)}\n\n"
         f"predicted discounted return {model.estimated_return():.1f} of at most {1.0 / (1.0 - GAMMA):.0f}; see {report}\n"
     )
+    assert made.summary.stress is not None
+    typer.echo(f"of simulated rigs that might be yours {made.summary.stress.text()}\n")
     _deploy(policy, flight, seconds)
 
 

@@ -16,6 +16,7 @@ from sb3_nopg.commands.judge import judge
 from sb3_nopg.commands.model import model
 from sb3_nopg.commands.report import report
 from sb3_nopg.commands.reproduce import reproduce
+from sb3_nopg.commands.stress import stress
 from sb3_nopg.commands.train import train
 from sb3_nopg.common.errors import InputError
 
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog=EXIT_CODES,
 )
-for command in (train, model, judge, evaluate, report, export, demonstrate, reproduce):
+for command in (train, model, judge, evaluate, report, stress, export, demonstrate, reproduce):
     app.command(epilog=EXIT_CODES)(command)
 app.add_typer(data_app, name="data")
 
@@ -55,6 +56,7 @@ def nopg(
     nopg judge FILE a.zip b.zip     which of several policies is best, by the data alone
     nopg report model.zip       what the policy is predicted to do, before it moves anything
     nopg evaluate model.zip     how it does in a simulation
+    nopg stress policy.onnx     how many simulated rigs that might be yours it holds on
     nopg export model.zip policy.onnx, nopg deploy policy.onnx      take it to the rig
     """
 

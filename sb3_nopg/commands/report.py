@@ -8,6 +8,9 @@ import typer
 from sb3_nopg.commands.arguments import DATA_HELP, TRUST_HELP, labels, load_data
 from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.models import ENV_HELP, MODEL_HELP, find_model, load_with_data, progress_path
+from sb3_nopg.commands.stress import PARAMETERS_HELP, stress_of
+from sb3_nopg.commands.waiting import waiting
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.report.making import REPORT_SUFFIXES, make_report, read_curve
 from sb3_nopg.report.policy_files import bind_reports
@@ -44,11 +47,15 @@ def report(
         str | None, typer.Option(help="Of the state's dimensions, like x,sin,cos; without it, as the environment calls them.")
     ] = None,
     env: Annotated[str | None, typer.Option(help=ENV_HELP)] = None,
+    parameters: Annotated[
+        str | None,
+        typer.Option(help=f"For a cart-pole, which is also flown on simulated rigs, see `nopg stress`. {PARAMETERS_HELP}"),
+    ] = None,
     trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """
     Judge a policy before it moves anything: a verdict (go, care or no) and what it rests on: predicted return, where the
-    policy goes, how likely it leaves limits, and where it leaves the data.
+    policy goes, how likely it leaves limits, and where it leaves the data. A cart-pole's is also flown on simulated rigs.
 
     Example: nopg report model.zip --limit "abs(x)<0.35" -o report.html
     """
@@ -61,6 +68,10 @@ def report(
     # Another seed than training's: a recipe would give the same transitions again.
     checked = None if held_out is None else load_data(held_out, env or known_env, seen + 1, trust=trust)
     assert loaded.dataset is not None
+    with waiting("flying on simulated rigs"):
+        stress = stress_of(loaded, parameters)
+    if stress is None and parameters is not None:
+        raise InputError("--parameters", "the model's environment is no Quanser cart-pole", "Leave it out, or give --env")
     result = make_report(
         loaded,
         read_curve(progress_path(path)),
@@ -69,6 +80,7 @@ def report(
         names=labels(names),
         # Without a record that tells, nobody knows better than the person who named the data.
         learned_from=record is None or record.is_of(loaded.dataset) is not False,
+        stress=stress,
     )
     # Only now, because drawing takes long to import, and other commands draw nothing.
     from sb3_nopg.report.page import facts, limit_text, write_report

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure, FigureBase
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.making import PolicyReport
 from sb3_nopg.report.portraits import NEAR, Histogram, Slice, StateMap
+from sb3_nopg.report.stress_drawing import draw_stress, size_of_stress
 from sb3_nopg.report.support import THIN, SupportSummary
 from sb3_nopg.report.trajectories import TrajectoryPicture
 from sb3_nopg.report.verdict import EXIT_CARE, EXIT_NO, Returns
@@ -85,6 +86,15 @@ def panels(report: PolicyReport) -> Iterator[Panel]:
             "leaves that half's range. Dot: the task ends.",
             _size_of_places(len(followed.shown)),
             partial(draw_trajectories, picture=followed, labels=report.labels),
+        )
+    if report.stress is not None:
+        yield Panel(
+            "stress",
+            "Which rigs hold",
+            "A dot for each rig, red where it fails, by what the rigs differ in. Numbers: share that holds in each third of "
+            "the range. Bold: more than chance.",
+            size_of_stress(report.stress),
+            partial(draw_stress, picture=report.stress),
         )
     for cut in report.slices:
         yield Panel(

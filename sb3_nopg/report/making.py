@@ -23,6 +23,7 @@ from sb3_nopg.report.bounds import bias_bounds
 from sb3_nopg.report.limits import check_names, find_exits, make_limits
 from sb3_nopg.report.portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
 from sb3_nopg.report.returns import check_held_out, find_returns
+from sb3_nopg.report.stress import StressPicture, StressResult
 from sb3_nopg.report.summary import CandidateFigures, DataSummary, ReportSummary
 from sb3_nopg.report.support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
 from sb3_nopg.report.trajectories import TrajectoryPicture, find_trajectories
@@ -45,6 +46,7 @@ class PolicyReport:
     :param support: along the predicted way
     :param curve: number of updates and predicted return during training, (k, 2); None if not known
     :param trajectories: predicted step by step; None where there are none
+    :param stress: on simulated rigs; None where nobody has tried
     """
 
     summary: ReportSummary
@@ -56,6 +58,7 @@ class PolicyReport:
     support: SupportSummary
     curve: np.ndarray | None
     trajectories: TrajectoryPicture | None = None
+    stress: StressPicture | None = None
 
     @property
     def estimated_return(self) -> float:
@@ -101,6 +104,7 @@ def make_report(
     names: Sequence[str] | None = None,
     learned_from: bool = True,
     trajectories: bool = True,
+    stress: StressResult | None = None,
 ) -> PolicyReport:
     """
     :param model: with its data attached
@@ -110,6 +114,7 @@ def make_report(
     :param names: of the state's dimensions; None for those that the environment knows
     :param learned_from: whether the attached data are what the policy was optimised on; a model's file does not tell
     :param trajectories: whether to predict them, which takes some seconds
+    :param stress: what became of the policy on simulated rigs, from `nopg_envs.stress.stress_test`; None to leave it out
     """
     evaluation, source = model.evaluation, "given"
     data, on_model = evaluation.data, evaluation.settings.on_model
@@ -132,7 +137,9 @@ def make_report(
     support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
     lag = find_action_lag(data)
     followed, picture = find_trajectories(evaluation, told.names) if trajectories else (None, None)
-    verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed)
+    stressed = None if stress is None else StressPicture.of(stress)
+    figures = None if stressed is None else stressed.figures
+    verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed, figures)
     labels, action_labels = told.with_units()
     starts = data.episode_starts
     summary = ReportSummary(
@@ -164,6 +171,7 @@ def make_report(
         ),
         margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
         band=None if picture is None else predicted_band(picture.rollouts, told.names, told.action_names),
+        stress=figures,
     )
     return PolicyReport(
         summary,
@@ -175,6 +183,7 @@ def make_report(
         visits.support,
         curve,
         picture,
+        stressed,
     )
 
 

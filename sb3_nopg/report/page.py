@@ -84,6 +84,8 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
             f"{followed.score:.5g} each, not discounted"
         )
         lines.append(("predicted trajectories", text))
+    if summary.stress is not None:
+        lines.append(("simulated rigs that might be yours", summary.stress.text()))
     if summary.transitions == "model":
         lines.append(("these figures come from", _SOURCES))
     return lines

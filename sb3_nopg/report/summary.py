@@ -14,6 +14,7 @@ from sb3_nopg.report.band import PredictedBand
 from sb3_nopg.report.bounds import BiasBounds
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.portraits import DimensionRange
+from sb3_nopg.report.stress import StressFigures
 from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
 from sb3_nopg.report.verdict import Bandwidth, Returns
@@ -81,6 +82,7 @@ class ReportSummary:
     :param margin: how the candidates compare, in a sentence; "" where nobody knows
     :param policy_files: SHA-256 of each exported file that does what this policy does, as far as any is known
     :param band: in which predicted trajectories stay; None where there are none
+    :param stress: what became of the policy on simulated rigs; None where nobody has tried
     :param format_version: of the file
     """
 
@@ -105,6 +107,7 @@ class ReportSummary:
     margin: str = ""
     policy_files: tuple[str, ...] = ()
     band: PredictedBand | None = None
+    stress: StressFigures | None = None
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> str:

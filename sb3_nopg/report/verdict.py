@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sb3_nopg.data.action_lag import ActionLag
 from sb3_nopg.report.limits import LimitFinding
+from sb3_nopg.report.stress import StressFigures
 from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
 
@@ -29,6 +30,8 @@ LOST_CARE, LOST_NO = 0.1, 0.5
 # Share of the predicted trajectories that come to a bad end or leave the recorded range. Unlike the others, these values count
 # themselves. Where the trajectories' model is poor (``POOR_MODEL``), it is no more than care.
 TRAJECTORY_CARE, TRAJECTORY_NO = 0.1, 0.5
+# Share of the simulated rigs that hold. No more than care: the real one may differ from all of them.
+STRESS_CARE = 0.9
 # Bandwidth of a state or action, in standard deviations of the data.
 BROAD_CARE = 1.5
 # Returns of unlike policies differ by no less than this, in standard deviations of the values.
@@ -131,6 +134,7 @@ def reach_verdict(
     bandwidths: Sequence[Bandwidth] = (),
     lag: ActionLag | None = None,
     trajectories: TrajectoryFigures | None = None,
+    stress: StressFigures | None = None,
 ) -> tuple[str, tuple[str, ...]]:
     """
     :param returns: predicted
@@ -140,6 +144,7 @@ def reach_verdict(
     :param bandwidths: of the kernels
     :param lag: of actions in the data; None where it is not known
     :param trajectories: predicted step by step; None where there are none
+    :param stress: what became of the policy on simulated rigs; None where nobody has tried
     :return: ``"go"``, ``"care"`` or ``"no"``, and every objection, the grave ones first
     """
     objections = [
@@ -147,6 +152,7 @@ def reach_verdict(
         *_about_limits(limits),
         *_about_support(support),
         *_about_trajectories(trajectories),
+        *_about_stress(stress),
         *_about_sight(returns, bandwidths),
     ]
     if lag is not None and lag.lag:
@@ -248,6 +254,11 @@ def _about_trajectories(figures: TrajectoryFigures | None) -> Iterator[Objection
         )
     else:
         yield Objection(NO if figures.failing >= TRAJECTORY_NO else CARE, figures.text())
+
+
+def _about_stress(figures: StressFigures | None) -> Iterator[Objection]:
+    if figures is not None and figures.share < STRESS_CARE:
+        yield Objection(CARE, f"Of simulated rigs that might be yours {figures.text()}.")
 
 
 def _about_sight(returns: Returns, bandwidths: Sequence[Bandwidth]) -> Iterator[Objection]:

@@ -1,6 +1,7 @@
 """Figures of a policy that nothing speaks against."""
 
 from sb3_nopg.report.limits import LimitFinding
+from sb3_nopg.report.stress import FactorFigures, StressFigures
 from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.verdict import Returns
 
@@ -34,3 +35,21 @@ SUPPORT = SupportFigures(
 
 
 LIMIT = LimitFinding("abs(x)<0.35", 0.01, 0.02, 0.4, 5000.0, 100.0, True)
+
+
+STRESS = StressFigures(
+    task="balance",
+    n_rigs=200,
+    n_held=196,
+    low=0.95,
+    high=0.99,
+    seconds=20.0,
+    voltage_limit_volt=5.0,
+    fallen=4,
+    off_rail=0,
+    no_number=0,
+    factors=(
+        FactorFigures("input_gain", "m/s²/V", 0.95, 1.43, (0.94, 1.0, 1.0), True),
+        FactorFigures("sensor_noise", "counts", 0.0, 1.0, (1.0, 0.97, 0.97), False),
+    ),
+)

@@ -71,6 +71,14 @@ class CartPoleBatch:
         """A copy of x, θ, ẋ, θ̇, (n_carts, 4)."""
         return np.concatenate([self.positions, self.velocities]).T.copy()
 
+    def observations(self) -> np.ndarray:
+        """What the rigs' computers see: x, sin θ, cos θ, ẋ, θ̇ in float32, (n_carts, 5)."""
+        x, theta, x_dot, theta_dot = self.measured
+        observations = np.empty((len(x), 5), dtype=np.float32)
+        for column, row in enumerate((x, np.sin(theta), np.cos(theta), x_dot, theta_dot)):
+            observations[:, column] = row
+        return observations
+
     def peaks(self) -> FloatArray:
         """Largest |x| and |θ| after any physics step of the last control period, (2, n_carts)."""
         return np.abs(self._path[1:]).max(axis=0)

@@ -20,6 +20,16 @@ SPREADS = {
 RANGES = {"voltage_offset": (-0.15, 0.15), "input_delay_s": (0.004, 0.012)}
 
 
+def plausible_ranges(around: str | dict[str, float] | CartPoleParameters | None = None) -> dict[str, tuple[float, float]]:
+    """
+    :param around: as for :func:`plausible_parameters`
+    :return: smallest and largest value of each parameter that is drawn
+    """
+    nominal = parameters_of(around)
+    spread = {name: (getattr(nominal, name) * (1.0 - by), getattr(nominal, name) * (1.0 + by)) for name, by in SPREADS.items()}
+    return spread | RANGES
+
+
 def plausible_parameters(
     generator: np.random.Generator, around: str | dict[str, float] | CartPoleParameters | None = None
 ) -> CartPoleParameters:

@@ -69,7 +69,7 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         ]
         self._place(list(range(self.num_envs)), begun)
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        return self._observe(), self._infos(np.full(self.num_envs, None, dtype=object))
+        return self._batch.observations(), self._infos(np.full(self.num_envs, None, dtype=object))
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if not self._generators:
@@ -89,7 +89,7 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         offset = self.options.reward_offset
         rewards = np.where(starting, 0.0, (np.cos(self._batch.positions[1]) + offset) / (1.0 + offset))
         self._ended = terminated | truncated
-        return self._observe(), rewards, terminated, truncated, self._infos(reasons)
+        return self._batch.observations(), rewards, terminated, truncated, self._infos(reasons)
 
     def _seed(self, seed: int | Sequence[int | None] | None) -> None:
         if isinstance(seed, int | np.integer):
@@ -154,13 +154,6 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             reasons[ended] = "angle"
             reasons[left] = "rail"
         return ended, reasons
-
-    def _observe(self) -> np.ndarray:
-        x, theta, x_dot, theta_dot = self._batch.measured
-        observations = np.empty((self.num_envs, 5), dtype=np.float32)
-        for column, row in enumerate((x, np.sin(theta), np.cos(theta), x_dot, theta_dot)):
-            observations[:, column] = row
-        return observations
 
     def _infos(self, reasons: np.ndarray) -> dict[str, Any]:
         columns = {"state": self._batch.states(), "voltage_volt": self._voltages.copy(), "termination": reasons}

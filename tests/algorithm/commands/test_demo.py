@@ -1,5 +1,7 @@
 """The demonstration, small: everything it promises to leave behind is there."""
 
+import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +32,9 @@ def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypat
     assert "coordinates: x, x_dot, theta_dot, angle(sin_theta, cos_theta)" in result.output
     assert "candidates, the chosen one first:" in result.output
     assert "% last" in result.output
+    # On other rigs than the one that it was recorded on, in the report as well.
+    assert re.search(r"of simulated rigs that might be yours \d+ of 200 held for 20 s", result.output)
+    assert json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["stress"]["n_rigs"] == 200
     # The report belongs to the policy that is run.
     assert "verdict of report.json: " in result.output
     for name in names:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from helpers.reports import line_data, plane_model, quick_report, section
+from helpers.verdict_figures import STRESS
 from nopg_robot.commands.preflight import reports_beside
 from sb3_nopg import NOPGD
 from sb3_nopg.report.making import PolicyReport
 from sb3_nopg.report.page import write_report
+from sb3_nopg.report.stress import StressPicture
 from sb3_nopg.report.summary import CandidateFigures, ReportSummary
 from sb3_nopg.report.trajectories import TrajectoryFigures
 from sb3_nopg.report.verdict import MEANINGS
@@ -62,8 +64,10 @@ def full() -> PolicyReport:
         system=("a finding",),
         candidates=(CandidateFigures("own", "half", -1.0, 0.5, 3),),
         margin="a margin",
+        stress=STRESS,
     )
-    return replace(report, summary=summary)
+    rigs = StressPicture(STRESS, np.array([[0.1, 0.5, 0.9], [0.2, 0.7, 0.3]]), np.array([True, False, False]))
+    return replace(report, summary=summary, stress=rigs)
 
 
 def test_no_text_becomes_markup(full, tmp_path):
@@ -82,6 +86,7 @@ def test_no_text_becomes_markup(full, tmp_path):
         "returns",
         "limits",
         "distribution",
+        "stress",
         "portraits",
         "support",
         "bandwidths",

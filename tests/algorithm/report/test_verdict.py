@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from helpers.repository import REPOSITORY
-from helpers.verdict_figures import LIMIT, RETURNS, SUPPORT
+from helpers.verdict_figures import LIMIT, RETURNS, STRESS, SUPPORT
 from sb3_nopg.report import verdict as rules
 from sb3_nopg.report.trajectories import POOR_MODEL
 from sb3_nopg.report.verdict import Bandwidth, reach_verdict
@@ -66,6 +66,15 @@ def test_support(field, care, no, word):
         assert said == verdict, value
         assert len(reasons) == (verdict != "go")
         assert all(word in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(("n_held", "verdict"), [(1000, "go"), (901, "go"), (899, "care"), (400, "care"), (0, "care")])
+def test_simulated_rigs_that_fail_ask_for_care_and_no_more(n_held, verdict):
+    rigs = replace(STRESS, n_rigs=1000, n_held=n_held, fallen=1000 - n_held)
+    said, reasons = reach_verdict(RETURNS, SUPPORT, [LIMIT], 100, stress=rigs)
+    assert said == verdict
+    assert len(reasons) == (verdict != "go")
+    assert all(f"{n_held} of 1000 held for 20 s" in reason and "input_gain" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("field", ["thin_share", "effective_samples", "truncation", "lost_starts"])
@@ -160,6 +169,7 @@ def test_the_guide_names_the_values_of_the_rules():
         (rules.TRUNCATION_CARE, rules.TRUNCATION_NO),
         (rules.LOST_CARE, rules.LOST_NO),
         (rules.TRAJECTORY_CARE, rules.TRAJECTORY_NO, POOR_MODEL),
+        (rules.STRESS_CARE,),
         (rules.BROAD_CARE,),
         (rules.BLIND_CARE,),
     ]
