@@ -17,6 +17,7 @@ from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
 from nopg_robot.rounds.folder import Learned, LearningFolder, Round
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
 from sb3_nopg.commands.failures import one_line_errors
+from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted, plot_flown
@@ -26,8 +27,8 @@ from sb3_nopg.report.making import make_report
 from sb3_nopg.report.page import write_report
 
 _UPDATES = inspect.signature(NOPG.learn).parameters["total_timesteps"].default
-# Its spaces, names and units are the rig's; it is never stepped.
-_ENV = "nopg/QuanserCartPoleBalance-v0"
+# Their spaces, names and units are the rig's; for learning they are never stepped.
+_ENVS = {"upright": "nopg/QuanserCartPoleBalance-v0", "hanging": "nopg/QuanserCartPoleSwingUp-v1"}
 #: share of predicted flights that must reach the goal before flights are believed
 _ENOUGH_PREDICTED = 0.8
 _N_PREDICTED = 32
@@ -76,7 +77,8 @@ class _Learner:
         self.shared, self.task, self.last, self.following = shared, shared.task, last, following
         self._seed = int(shared.about["seed"])
         self._limit_volt, self._period_s = float(shared.about["voltage_volt"]), 1.0 / float(shared.about["control_hz"])
-        self._env = gym.make(_ENV, voltage_limit_volt=self._limit_volt, control_hz=float(shared.about["control_hz"]))
+        options: dict[str, Any] = {"voltage_limit_volt": self._limit_volt, "control_hz": float(shared.about["control_hz"])}
+        self._env = gym.make(_ENVS[self.task.pole], **options)
         self._data = self._recorded(shared.flights())
         self._begun_s = time.perf_counter()
 
@@ -145,8 +147,9 @@ class _Learner:
     def _export(self, model: NOPG) -> pathlib.Path:
         folder = self.following.folder
         model.save(folder / "model")
-        write_report(make_report(model), folder / "report.html")
-        return model.export(folder / "policy.onnx")
+        with waiting("writing the report"):
+            write_report(make_report(model, stress=stress_of(model)), folder / "report.html")
+            return model.export(folder / "policy.onnx")
 
     def _judge(self, new: pathlib.Path, last: pathlib.Path) -> tuple[str, bool]:
         """What the data say of both; the new one is flown unless it is told apart as worse."""

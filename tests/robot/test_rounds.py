@@ -40,7 +40,7 @@ def folder(tmp_path, task_file):
 
 
 def rig_half(folder, most_seconds=100.0):
-    return RigHalf(fast_rig(), folder, most_seconds, lambda what, log: nullcontext({}))
+    return RigHalf(fast_rig(), folder, most_seconds, lambda what, log, seconds: nullcontext({}))
 
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------------

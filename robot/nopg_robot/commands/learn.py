@@ -6,7 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,12 +18,15 @@ from rich.table import Table
 
 from nopg_robot.commands import command_line
 from nopg_robot.commands.deploy import show_reports
+from nopg_robot.commands.operator_console import CONSOLE_HELP, ServedConsole
 from nopg_robot.commands.preflight import reports_beside
+from nopg_robot.console.feed import BesideConsole, OperatorConsole
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rig.sections import QuarcConnection, SerialConnection, SimulatedConnection
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
 from nopg_robot.rounds.folder import LearningFolder, Round
+from nopg_robot.run.session import RunSummary
 from nopg_robot.run.stop import StopRequest
 
 app = typer.Typer(add_completion=True, rich_markup_mode=None)
@@ -45,6 +49,7 @@ def learn_command(
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
     fast: Annotated[bool, typer.Option("--fast", help="A simulation as fast as the computer can.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live display.")] = False,
+    with_console: Annotated[bool, typer.Option("--console", help=CONSOLE_HELP)] = False,
 ) -> None:
     """
     Learn a task on a rig: random voltages, then rounds of learning, a look at the prediction, your consent, and flights.
@@ -56,15 +61,34 @@ def learn_command(
     def command() -> int:
         console = Console(soft_wrap=True, highlight=False)
         where = folder or Path("runs") / f"learn-{Path(task).stem}"
-        work = _Learning(where, task, rig, seed, fast=fast, plain=plain, yes=yes, rig_seconds=rig_seconds, console=console)
         try:
-            is_done = work.run(rounds, _learner(learner), [] if updates is None else ["--updates", str(updates)])
+            with OperatorConsole() if with_console else nullcontext() as page:
+                if page is not None:
+                    console.print(f"Console, for all flights: {page.address}", markup=False)
+                terminal = _Terminal(console, page, plain=plain)
+                work = _Learning(where, task, rig, seed, terminal, fast=fast, yes=yes, rig_seconds=rig_seconds)
+                is_done = work.run(rounds, _learner(learner), [] if updates is None else ["--updates", str(updates)])
         except FlightStoppedError as stop:
             console.print(f"{stop}\nNothing is lost: the same command goes on from here.", style="bold red", markup=False)
             return command_line.exit_code(stop.summary)
         return command_line.ExitCode.FINISHED if is_done else command_line.ExitCode.NOT_LEARNED
 
     raise typer.Exit(command_line.run(command))
+
+
+@dataclass
+class _Terminal:
+    """
+    Where the operator looks.
+
+    :param console: to print on
+    :param page: beside it, if any
+    :param plain: lines instead of a live display
+    """
+
+    console: Console
+    page: OperatorConsole | None
+    plain: bool
 
 
 class _Learning:
@@ -76,20 +100,22 @@ class _Learning:
         task: str,
         rig: str,
         seed: int,
+        terminal: _Terminal,
         *,
         fast: bool,
-        plain: bool,
         yes: bool,
         rig_seconds: float,
-        console: Console,
     ):
         named = command_line.rig_named(rig, fast=fast)
         if yes and not is_virtual(named):
             raise ValueError("--yes: this rig is real, and somebody must agree to every flight")
         self.folder = LearningFolder.create(where, task, named, seed)
-        rig_file = command_line.rig_named(rig, fast=fast, lifts_pole=self.folder.task.pole == "upright")
-        self._console, self._yes, self._plain, self._rig = console, yes, plain, rig_file
-        self._rig_half = RigHalf(rig_file, self.folder, rig_seconds, self._around_flight, on_connect=command_line.announce)
+        self._rig = command_line.rig_named(rig, fast=fast, lifts_pole=self.folder.task.pole == "upright")
+        self._terminal, self._console, self._yes = terminal, terminal.console, yes
+        # Of the report on the policy that flies next.
+        self._bands: list[Any] = []
+        self._served: ServedConsole | None = None
+        self._rig_half = RigHalf(self._rig, self.folder, rig_seconds, self._around_flight, ended=self._end)
 
     def run(self, most_rounds: int, learns_here: bool, options: list[str]) -> bool:
         """
@@ -148,7 +174,9 @@ class _Learning:
         learned = one.learned
         assert learned is not None
         policy = self.folder.path / learned.policy
-        show_reports(reports_beside(policy, OnnxPolicy(policy).metadata.digest), self._console)
+        reports = reports_beside(policy, OnnxPolicy(policy).metadata.digest)
+        show_reports(reports, self._console)
+        self._bands = [report.band for report in reports]
         if self._yes:
             return
         if not sys.stdin.isatty():
@@ -158,14 +186,22 @@ class _Learning:
             raise KeyboardInterrupt
 
     @contextmanager
-    def _around_flight(self, what: str, log: Path) -> Iterator[dict[str, Any]]:
+    def _around_flight(self, what: str, log: Path, seconds: float) -> Iterator[dict[str, Any]]:
         self._console.rule(what)
+        page = self._terminal.page
         with (
             StopRequest(enter_key=True) as stop,
-            command_line.make_display(self._rig.limits, plain=self._plain) as display,
+            command_line.make_display(self._rig.limits, plain=self._terminal.plain) as display,
         ):
             stop.end_program = partial(command_line.end_hung, log=log, display=display)
-            yield {"stop": stop, "display": display}
+            self._served = ServedConsole(page, stop)
+            self._served.begin(self._rig, title=what, seconds=seconds, pole=self.folder.task.pole, bands=self._bands)
+            shown = display if page is None else BesideConsole(display, page)
+            yield {"stop": stop, "display": shown, "on_connect": self._served.announce}
+
+    def _end(self, summary: RunSummary) -> None:
+        assert self._served is not None
+        self._served.end(summary)
 
     def _show(self) -> None:
         table = Table("round", "transitions", "rig s", "learning s", "predicted", "errors 1/10/50", "flights", "good", "done")

@@ -47,17 +47,18 @@ class RigHalf:
     :param rig: to fly on
     :param folder: to leave the flights in
     :param most_seconds: of rig time, all flights together
-    :param around_flight: told what begins, and the path of its log; gives display and stop, in which a flight happens
+    :param around_flight: told what begins, the path of its log and how long it may last; gives display, stop and on_connect,
+        within which a flight happens
     :param plant: ``"rig"``, ``"auto"`` or ``"simulated"``
-    :param on_connect: told what answered
+    :param ended: told how each flight ended
     """
 
     rig: RigFile
     folder: LearningFolder
     most_seconds: float
-    around_flight: Callable[[str, Path], Any]
+    around_flight: Callable[[str, Path, float], Any]
     plant: str = "rig"
-    on_connect: Callable[[Any], None] = field(default=lambda rig: None)
+    ended: Callable[[RunSummary], None] = field(default=lambda summary: None)
 
     @property
     def task(self) -> LearningTask:
@@ -84,8 +85,9 @@ class RigHalf:
                 seed=int(generator.integers(2**31)),
             )
             behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator)
-            with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them", log) as shown:
-                summary = collect(behaviour, rig, log, options, on_connect=self.on_connect, **shown)
+            with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them", log, lacking_s) as shown:
+                summary = collect(behaviour, rig, log, options, **shown)
+                self.ended(summary)
             if summary.outcome != "finished" and not _is_of_the_policy(summary):
                 raise FlightStoppedError(summary)
         one.write_flown([])
@@ -110,8 +112,9 @@ class RigHalf:
     def _test(self, one: Round, policy: OnnxPolicy) -> bool:
         log = one.next_log("flight")
         options = RunOptions(min(self.task.flight_s, self.left_s), self.plant, pole=self.task.pole)
-        with self.around_flight(f"Round {one.number}: the policy, {options.seconds:.0f} s", log) as shown:
-            summary = deploy(policy, policy.metadata, self.rig, log, options, on_connect=self.on_connect, **shown)
+        with self.around_flight(f"Round {one.number}: the policy, {options.seconds:.0f} s", log, options.seconds) as shown:
+            summary = deploy(policy, policy.metadata, self.rig, log, options, **shown)
+            self.ended(summary)
         if summary.outcome == "finished":
             return self.task.goal(observations_of(read_flight(log)), 1.0 / self.rig.rates.control_hz)
         if not _is_of_the_policy(summary):
@@ -131,8 +134,9 @@ class RigHalf:
             seed=int(generator.integers(2**31)),
         )
         behaviour = exploring(policy, rig.limits.voltage_volt, generator)
-        with self.around_flight(f"Round {one.number}: the policy and random voltages, {seconds:.0f} s", log) as shown:
-            summary = collect(behaviour, rig, log, options, metadata=policy.metadata, on_connect=self.on_connect, **shown)
+        with self.around_flight(f"Round {one.number}: the policy and random voltages, {seconds:.0f} s", log, seconds) as shown:
+            summary = collect(behaviour, rig, log, options, metadata=policy.metadata, **shown)
+            self.ended(summary)
         if summary.outcome != "finished" and not _is_of_the_policy(summary):
             raise FlightStoppedError(summary)
 

@@ -21,7 +21,7 @@ def run(*words):
 def recorded(tmp_path_factory):
     """Random voltages of a few seconds, which are enough for a model."""
     folder = LearningFolder.create(tmp_path_factory.mktemp("learning") / "balance", "balance", fast_rig(), seed=0)
-    RigHalf(fast_rig(), folder, 5.0, lambda what, log: nullcontext({})).random_voltages(folder.round(0))
+    RigHalf(fast_rig(), folder, 5.0, lambda what, log, seconds: nullcontext({})).random_voltages(folder.round(0))
     return folder
 
 
@@ -52,7 +52,7 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded):
 
     # A policy that works flies in its place: flights and prediction agree, and nothing more is learned.
     write_policy(first.folder / "policy.onnx")
-    RigHalf(fast_rig(), recorded, 1000.0, lambda what, log: nullcontext({})).fly(first, first.folder / "policy.onnx")
+    RigHalf(fast_rig(), recorded, 1000.0, lambda what, log, seconds: nullcontext({})).fly(first, first.folder / "policy.onnx")
     assert first.succeeded == [True, True]
     result = run(recorded.path)
     assert result.exit_code == 0, result.output
