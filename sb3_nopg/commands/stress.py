@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from nopg_envs.cartpole import QuanserCartPoleBalanceEnv
 from nopg_envs.cartpole.env import QuanserCartPoleEnv
+from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.stress import StressTest, stress_test
 from sb3_nopg.commands.arguments import make_env
 from sb3_nopg.commands.failures import check_output, one_line_errors
@@ -45,13 +45,11 @@ class _Flown:
     :param actor: from the cart-pole's observations to volts
     :param voltage_limit_volt: the policy never asks for more
     :param control_hz: how often it is asked
-    :param task: that it was trained for, where that is known
     """
 
     actor: Actor
     voltage_limit_volt: float
     control_hz: float
-    task: str | None
 
 
 @one_line_errors
@@ -91,7 +89,7 @@ def stress(
     with waiting(f"flying on {rigs} rigs"):
         result = _tested(
             flown.actor,
-            task=task or flown.task or "balance",
+            task=_recorded_task(path) if task is None else task,
             n_rigs=rigs,
             seconds=seconds,
             start=start,
@@ -157,11 +155,14 @@ def _found(path: pathlib.Path) -> pathlib.Path:
 def _from_zip(path: pathlib.Path) -> _Flown:
     policy = load_policy(path)
     actor = checked_actor(policy, _SAMPLE, 1)
-    record = TrainingRecord.load(path)
+    return _Flown(actor, _largest(policy.action_space), CartPoleOptions.control_hz)
+
+
+def _recorded_task(path: pathlib.Path) -> str:
+    """What the record beside a model names; balancing without one."""
+    record = TrainingRecord.load(path) if path.suffix == ".zip" else None
     env = None if record is None or record.env is None else make_env(record.env).unwrapped
-    known = env.options if isinstance(env, QuanserCartPoleEnv) else QuanserCartPoleBalanceEnv().options
-    task = known.task if isinstance(env, QuanserCartPoleEnv) else None
-    return _Flown(actor, _largest(policy.action_space), known.control_hz, task)
+    return env.options.task if isinstance(env, QuanserCartPoleEnv) else CartPoleOptions.task
 
 
 def _from_onnx(path: pathlib.Path) -> _Flown:
@@ -188,8 +189,8 @@ def _from_onnx(path: pathlib.Path) -> _Flown:
         # The file takes one at a time.
         return np.stack([policy(row) for row in seen])
 
-    control_hz = 50.0 if told.control_period_s is None else 1.0 / told.control_period_s
-    return _Flown(act, float(np.abs([told.action_low, told.action_high]).max()), control_hz, None)
+    control_hz = CartPoleOptions.control_hz if told.control_period_s is None else 1.0 / told.control_period_s
+    return _Flown(act, float(np.abs([told.action_low, told.action_high]).max()), control_hz)
 
 
 def _largest(space: Any) -> float:

@@ -143,6 +143,10 @@ def test_a_model_is_flown_as_its_exported_policy_and_for_the_task_beside_it(tmp_
     assert results["m"]["rigs"] == results["m.onnx"]["rigs"]
     (tmp_path / "m.json").write_text(json.dumps({"data": "nix", "env": "nopg/QuanserCartPoleSwingUp-v1", "seed": 0}))
     assert "stood upright" in fine("stress", tmp_path / "m.zip", "--rigs", 3, "--seconds", 5)
+    # Whoever names the task needs no record.
+    (tmp_path / "m.json").write_text(json.dumps({"data": "nix", "env": "nix/Nix-v0", "seed": 0}))
+    assert "nix/Nix-v0" in refused("stress", tmp_path / "m.zip", "--rigs", 3)
+    assert "held for 1 s" in fine("stress", tmp_path / "m.zip", "--rigs", 3, "--seconds", 1, "--task", "balance")
 
 
 @pytest.mark.slow
