@@ -9,12 +9,13 @@ import pytest
 from matplotlib.image import imread
 
 import nopg_envs
-from helpers.command_line import fine, refused
+from helpers.command_line import fine, nopg, refused
 from helpers.models import make_nopg
 from helpers.policy_files import BALANCE, write_policy
 from helpers.reports import line_data
 from nopg_envs.stress import stress_test
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.commands import flown_policies
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.report.summary import ReportSummary
 
@@ -84,6 +85,24 @@ def test_a_policy_may_take_the_angle_itself(tmp_path):
     assert "20 of 20 held" in fine("stress", policy, "--rigs", 20, "--seconds", 3)
     unknown = write_policy(tmp_path / "q.onnx", observation_names=("x", "y", "cos_theta", "x_dot", "theta_dot"))
     assert "y" in refused("stress", unknown)
+
+
+@pytest.mark.parametrize("obstacle", ["no onnx", "a batch that acts otherwise"])
+def test_a_policy_that_takes_only_one_observation_is_asked_for_each(tmp_path, monkeypatch, obstacle):
+    def other(path):
+        if obstacle == "no onnx":
+            raise ImportError("No module named 'onnx'")
+        return lambda seen: np.zeros((len(seen), 1))
+
+    policy = write_policy(tmp_path / "p.onnx")
+    quick = nopg("stress", policy, "--rigs", 5, "--seconds", 1)
+    monkeypatch.setattr(flown_policies, "_with_any_batch", other)
+    slow = nopg("stress", policy, "--rigs", 5, "--seconds", 1)
+    assert (quick.exit_code, slow.exit_code) == (0, 0)
+    assert "one rig after the other" not in quick.stderr
+    assert "one rig after the other" in slow.stderr
+    assert slow.stdout == quick.stdout
+    assert "5 of 5 held" in slow.stdout
 
 
 def test_what_was_identified_task_and_start_are_passed_on(tmp_path):
