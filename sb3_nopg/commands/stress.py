@@ -5,27 +5,25 @@ import hashlib
 import io
 import json
 import pathlib
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import gymnasium as gym
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from nopg_envs.cartpole import QuanserCartPoleBalanceEnv
 from nopg_envs.cartpole.env import QuanserCartPoleEnv
+from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.stress import StressTest, stress_test
 from sb3_nopg.commands.arguments import make_env
 from sb3_nopg.commands.failures import check_output, one_line_errors
+from sb3_nopg.commands.flown_policies import flown_policy, largest_action
 from sb3_nopg.commands.models import TrainingRecord
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
 from sb3_nopg.data.files.files import one_line
-from sb3_nopg.prediction.policy_files import checked_actor, load_policy
 from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.report.stress import PLACES, StressFigures, StressPicture
 
@@ -33,25 +31,8 @@ PARAMETERS_HELP = (
     "What was identified, around which rigs are drawn: a YAML file that `python -m nopg_envs.identify` wrote, or the name of "
     "a set: identified, datasheet, long_pole."
 )
-# Of the cart-pole's observations: upright and still, twice.
-_SAMPLE = np.array([[0.0, 0.0, 1.0, 0.0, 0.0]] * 2)
 # Option of the command for each argument of the test, for errors.
 _OPTIONS = {"seconds": "--seconds", "start": "--start", "task": "--task", "voltage_limit_volt": "--voltage"}
-
-
-@dataclass(frozen=True)
-class _Flown:
-    """
-    :param actor: from the cart-pole's observations to volts
-    :param voltage_limit_volt: the policy never asks for more
-    :param control_hz: how often it is asked
-    :param task: that it was trained for, where that is known
-    """
-
-    actor: Actor
-    voltage_limit_volt: float
-    control_hz: float
-    task: str | None
 
 
 @one_line_errors
@@ -87,11 +68,11 @@ def stress(
         check_output("--output", output, (".json",))
         check_output("--output", output.with_suffix(".png"))
     path = _found(policy)
-    flown = _from_onnx(path) if path.suffix == ".onnx" else _from_zip(path)
+    flown = flown_policy(path)
     with waiting(f"flying on {rigs} rigs"):
         result = _tested(
             flown.actor,
-            task=task or flown.task or "balance",
+            task=_recorded_task(path) if task is None else task,
             n_rigs=rigs,
             seconds=seconds,
             start=start,
@@ -122,7 +103,7 @@ def stress_of(model: BaseAlgorithm, parameters: Any = None) -> StressTest | None
         lambda observations: model.predict(observations, deterministic=True)[0],
         task=options.task,
         parameters=options.nominal if parameters is None else parameters,
-        voltage_limit_volt=_largest(model.action_space),
+        voltage_limit_volt=largest_action(model.action_space),
         control_hz=options.control_hz,
         theta_limit_rad=options.theta_limit_rad,
     )
@@ -154,46 +135,11 @@ def _found(path: pathlib.Path) -> pathlib.Path:
     raise InputError("POLICY", f"there is no file {path}", "Give a model's .zip or .onnx file")
 
 
-def _from_zip(path: pathlib.Path) -> _Flown:
-    policy = load_policy(path)
-    actor = checked_actor(policy, _SAMPLE, 1)
-    record = TrainingRecord.load(path)
+def _recorded_task(path: pathlib.Path) -> str:
+    """What the record beside a model names; balancing without one."""
+    record = TrainingRecord.load(path) if path.suffix == ".zip" else None
     env = None if record is None or record.env is None else make_env(record.env).unwrapped
-    known = env.options if isinstance(env, QuanserCartPoleEnv) else QuanserCartPoleBalanceEnv().options
-    task = known.task if isinstance(env, QuanserCartPoleEnv) else None
-    return _Flown(actor, _largest(policy.action_space), known.control_hz, task)
-
-
-def _from_onnx(path: pathlib.Path) -> _Flown:
-    # The rig's own reader: it runs on one thread, and knows what the file says of itself.
-    from nopg_robot.control.observation import NAMES, QUANTITIES
-    from nopg_robot.control.policy import OnnxPolicy
-    from nopg_robot.rig.errors import PolicyError
-
-    try:
-        policy = OnnxPolicy(path)
-        policy.warm_up(1)
-    except PolicyError as error:
-        raise InputError("POLICY", one_line(error), "Give what model.export() wrote") from error
-    told = policy.metadata
-    unknown = [name for name in told.observation_names if name not in QUANTITIES]
-    if unknown or len(told.action_names) != 1:
-        problem = f"{path} takes {', '.join(told.observation_names)} and gives {', '.join(told.action_names)}"
-        raise InputError("POLICY", problem, f"Give one that takes some of {', '.join(QUANTITIES)} and gives volts")
-
-    def act(observations: np.ndarray) -> np.ndarray:
-        columns = dict(zip(NAMES, observations.T, strict=True))
-        columns["theta"] = np.arctan2(columns["sin_theta"], columns["cos_theta"])
-        seen = np.stack([columns[name] for name in told.observation_names], axis=1)
-        # The file takes one at a time.
-        return np.stack([policy(row) for row in seen])
-
-    control_hz = 50.0 if told.control_period_s is None else 1.0 / told.control_period_s
-    return _Flown(act, float(np.abs([told.action_low, told.action_high]).max()), control_hz, None)
-
-
-def _largest(space: Any) -> float:
-    return float(np.abs([space.low, space.high]).max())
+    return env.options.task if isinstance(env, QuanserCartPoleEnv) else CartPoleOptions.task
 
 
 def _show(result: StressTest) -> None:

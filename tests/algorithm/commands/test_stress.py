@@ -9,12 +9,13 @@ import pytest
 from matplotlib.image import imread
 
 import nopg_envs
-from helpers.command_line import fine, refused
+from helpers.command_line import fine, nopg, refused
 from helpers.models import make_nopg
 from helpers.policy_files import BALANCE, write_policy
 from helpers.reports import line_data
 from nopg_envs.stress import stress_test
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.commands import flown_policies
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.report.summary import ReportSummary
 
@@ -86,6 +87,24 @@ def test_a_policy_may_take_the_angle_itself(tmp_path):
     assert "y" in refused("stress", unknown)
 
 
+@pytest.mark.parametrize("obstacle", ["no onnx", "a batch that acts otherwise"])
+def test_a_policy_that_takes_only_one_observation_is_asked_for_each(tmp_path, monkeypatch, obstacle):
+    def other(path):
+        if obstacle == "no onnx":
+            raise ImportError("No module named 'onnx'")
+        return lambda seen: np.zeros((len(seen), 1))
+
+    policy = write_policy(tmp_path / "p.onnx")
+    quick = nopg("stress", policy, "--rigs", 5, "--seconds", 1)
+    monkeypatch.setattr(flown_policies, "_with_any_batch", other)
+    slow = nopg("stress", policy, "--rigs", 5, "--seconds", 1)
+    assert (quick.exit_code, slow.exit_code) == (0, 0)
+    assert "one rig after the other" not in quick.stderr
+    assert "one rig after the other" in slow.stderr
+    assert slow.stdout == quick.stdout
+    assert "5 of 5 held" in slow.stdout
+
+
 def test_what_was_identified_task_and_start_are_passed_on(tmp_path):
     policy = write_policy(tmp_path / "p.onnx", 0.0 * BALANCE)
     nopg_envs.CartPoleParameters(input_gain=0.5).save(tmp_path / "mine.yaml")
@@ -143,6 +162,10 @@ def test_a_model_is_flown_as_its_exported_policy_and_for_the_task_beside_it(tmp_
     assert results["m"]["rigs"] == results["m.onnx"]["rigs"]
     (tmp_path / "m.json").write_text(json.dumps({"data": "nix", "env": "nopg/QuanserCartPoleSwingUp-v1", "seed": 0}))
     assert "stood upright" in fine("stress", tmp_path / "m.zip", "--rigs", 3, "--seconds", 5)
+    # Whoever names the task needs no record.
+    (tmp_path / "m.json").write_text(json.dumps({"data": "nix", "env": "nix/Nix-v0", "seed": 0}))
+    assert "nix/Nix-v0" in refused("stress", tmp_path / "m.zip", "--rigs", 3)
+    assert "held for 1 s" in fine("stress", tmp_path / "m.zip", "--rigs", 3, "--seconds", 1, "--task", "balance")
 
 
 @pytest.mark.slow
