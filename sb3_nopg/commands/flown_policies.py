@@ -34,11 +34,12 @@ class FlownPolicy:
     control_hz: float
 
 
-def flown_policy(path: pathlib.Path) -> FlownPolicy:
+def flown_policy(path: pathlib.Path, *, trust: bool = False) -> FlownPolicy:
     """
     :param path: of a file that exists, ``.onnx`` or ``.zip``
+    :param trust: whether to read pickles in it
     """
-    return _from_onnx(path) if path.suffix == ".onnx" else _from_zip(path)
+    return _from_onnx(path) if path.suffix == ".onnx" else _from_zip(path, trust)
 
 
 def largest_action(space: Any) -> float:
@@ -48,8 +49,8 @@ def largest_action(space: Any) -> float:
     return float(np.abs([space.low, space.high]).max())
 
 
-def _from_zip(path: pathlib.Path) -> FlownPolicy:
-    policy = load_policy(path)
+def _from_zip(path: pathlib.Path, trust: bool) -> FlownPolicy:
+    policy = load_policy(path, trust=trust)
     return FlownPolicy(checked_actor(policy, _SAMPLE, 1), largest_action(policy.action_space), CartPoleOptions.control_hz)
 
 

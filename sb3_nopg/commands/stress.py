@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from nopg_envs.cartpole.env import QuanserCartPoleEnv
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.stress import StressTest, stress_test
-from sb3_nopg.commands.arguments import make_env
+from sb3_nopg.commands.arguments import TRUST_HELP, make_env
 from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.flown_policies import flown_policy, largest_action
 from sb3_nopg.commands.models import TrainingRecord
@@ -39,7 +39,9 @@ _OPTIONS = {"seconds": "--seconds", "start": "--start", "task": "--task", "volta
 def stress(
     policy: Annotated[
         pathlib.Path,
-        typer.Argument(metavar="POLICY", help="Exported policy (.onnx) or model (.zip). A .zip can run any program."),
+        typer.Argument(
+            metavar="POLICY", help="Exported policy (.onnx), or model of NOPG or, with --trust, of SB3's algorithms (.zip)."
+        ),
     ],
     output: Annotated[
         pathlib.Path | None,
@@ -56,6 +58,7 @@ def stress(
         float | None, typer.Option(help="Larger voltages are cut; by default the most that the policy asks for.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the rigs, their noise and their starts.")] = 0,
+    trust: Annotated[bool, typer.Option("--trust", help=TRUST_HELP)] = False,
 ) -> None:
     """
     Fly a policy on simulated cart-poles that might be yours: the share that holds, and which parameter hurts.
@@ -68,7 +71,7 @@ def stress(
         check_output("--output", output, (".json",))
         check_output("--output", output.with_suffix(".png"))
     path = _found(policy)
-    flown = flown_policy(path)
+    flown = flown_policy(path, trust=trust)
     with waiting(f"flying on {rigs} rigs"):
         result = _tested(
             flown.actor,
