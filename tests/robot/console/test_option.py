@@ -1,5 +1,6 @@
 """``--console`` of the programs that fly."""
 
+import hashlib
 import json
 import re
 
@@ -41,9 +42,10 @@ def band():
 
 
 def test_deploying(tmp_path):
-    figures = {"format_version": 1, "verdict": "go", "reasons": [], "policy_digest": "0" * 64, "band": band()}
-    (tmp_path / "policy.report.json").write_text(json.dumps(figures))
     policy = write_policy(tmp_path / "policy.onnx")
+    files = [hashlib.sha256(policy.read_bytes()).hexdigest()]
+    figures = {"format_version": 1, "verdict": "go", "reasons": [], "policy_files": files, "band": band()}
+    (tmp_path / "policy.report.json").write_text(json.dumps(figures))
     result, address = fly(deploy, policy, "--fast", "--seconds", 1, "--no-plot", "--console")
     assert result.exit_code == 0, result.output
     flight, ended = told(address)
