@@ -206,7 +206,7 @@ def test_every_field_of_a_rig_file_is_explained_with_its_default():
     assert fields == {model: set(meanings) for model, meanings in generated.MEANINGS.items()}
     reference = generated.rig_file_reference()
     assert "| `voltage_volt` | number > 0 ≤ 24 | **required** |" in reference
-    assert "| `rail_margin_m` | number ≥ 0.01 | `0.05` |" in reference
+    assert "| `rail_margin_m` | number ≥ 0.01 ≤ 1 | `0.05` |" in reference
     assert "| `angle_rad` | number > 0 ≤ 3.14159 | `0.35` |" in reference
 
 
