@@ -63,7 +63,7 @@ def collect_command(
             served_console(with_console, terminal, stop) as (display, served),
         ):
             served.begin(rig_file, title=f"collecting: {Path(behaviour).name}", seconds=seconds, pole=start)
-            stop.end_program = partial(command_line.end_hung, log=path, display=terminal)
+            stop.end_program = partial(served.end_hung, log=path, display=terminal)
             summary = collect(
                 chosen,
                 rig_file,

@@ -65,7 +65,7 @@ def deploy_command(
         ):
             bands = [report.band for report in reports]
             served.begin(rig_file, title=policy.name, seconds=seconds, pole=start, dry_run=dry_run, bands=bands)
-            stop.end_program = partial(command_line.end_hung, log=path, display=terminal)
+            stop.end_program = partial(served.end_hung, log=path, display=terminal)
             summary = deploy(
                 onnx_policy,
                 onnx_policy.metadata,

@@ -193,8 +193,8 @@ class _Learning:
             StopRequest(enter_key=True) as stop,
             command_line.make_display(self._rig.limits, plain=self._terminal.plain) as display,
         ):
-            stop.end_program = partial(command_line.end_hung, log=log, display=display)
             self._served = ServedConsole(page, stop)
+            stop.end_program = partial(self._served.end_hung, log=log, display=display)
             self._served.begin(self._rig, title=what, seconds=seconds, pole=self.folder.task.pole, bands=self._bands)
             shown = display if page is None else BesideConsole(display, page)
             yield {"stop": stop, "display": shown, "on_connect": self._served.announce}

@@ -1,8 +1,9 @@
 """``--console``: the page beside the terminal, for programs that fly."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
 
 import rich
 
@@ -70,6 +71,19 @@ class ServedConsole:
         """
         if self._console is not None:
             self._console.end_flight(describe_ending(summary, command_line.exit_code(summary)))
+
+    def end_hung(self, summary: RunSummary, log: Path, display: AbstractContextManager[object]) -> NoReturn:
+        """
+        The loop never comes back: tell the page how it ended, and leave; see
+        :func:`nopg_robot.commands.command_line.end_hung`.
+
+        :param summary: of the flight
+        :param log: of the flight
+        :param display: of the terminal
+        """
+        if self._console is not None:
+            self._console.end_flight(describe_ending(summary, command_line.ExitCode.HUNG))
+        command_line.end_hung(summary, log, display)
 
 
 @contextmanager

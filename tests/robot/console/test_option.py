@@ -1,5 +1,6 @@
 """``--console`` of the programs that fly."""
 
+import hashlib
 import json
 import re
 
@@ -9,6 +10,11 @@ from typer.testing import CliRunner
 from helpers.consoles import ask, state, wait_for
 from helpers.policy_files import write_policy
 from nopg_robot.commands import collect, deploy, operator_console
+from nopg_robot.console.feed import OperatorConsole
+from nopg_robot.control.safety import Intervention, Reason
+from nopg_robot.rig.file import RigFile
+from nopg_robot.run.session import RunSummary
+from nopg_robot.run.stop import StopRequest
 
 pytest.importorskip("onnxruntime")
 
@@ -36,9 +42,10 @@ def band():
 
 
 def test_deploying(tmp_path):
-    figures = {"format_version": 1, "verdict": "go", "reasons": [], "policy_digest": "0" * 64, "band": band()}
-    (tmp_path / "policy.report.json").write_text(json.dumps(figures))
     policy = write_policy(tmp_path / "policy.onnx")
+    files = [hashlib.sha256(policy.read_bytes()).hexdigest()]
+    figures = {"format_version": 1, "verdict": "go", "reasons": [], "policy_files": files, "band": band()}
+    (tmp_path / "policy.report.json").write_text(json.dumps(figures))
     result, address = fly(deploy, policy, "--fast", "--seconds", 1, "--no-plot", "--console")
     assert result.exit_code == 0, result.output
     flight, ended = told(address)
@@ -81,3 +88,18 @@ def test_one_that_cannot_be_served_is_said_before_anything_moves(tmp_path, monke
     assert result.exit_code == 2
     assert "the console cannot be started" in result.stderr
     assert not (tmp_path / "f.npz").exists()
+
+
+def test_a_loop_that_hangs_is_told_before_the_program_ends_itself(tmp_path, monkeypatch):
+    """Otherwise the page would take a program that has cut the motor for one that was killed."""
+    left, stop = [], StopRequest()
+    monkeypatch.setattr(operator_console.command_line, "end_hung", lambda *given: left.append(given))
+    fault = Intervention(Reason.DEADLINE, "the policy does not answer", 1.0)
+    summary = RunSummary("stopped", fault.message, fault, "run", 1.0, 1.0, 0.8)
+    with OperatorConsole(linger_s=5.0) as console:
+        served = operator_console.ServedConsole(console, stop)
+        served.begin(RigFile.load("simulated"), title="policy.onnx", seconds=1.0)
+        served.end_hung(summary, tmp_path / "f.npz", "display")
+        ending = told(console.address)[1]
+    assert left == [(summary, tmp_path / "f.npz", "display")]
+    assert (ending["outcome"], ending["reason"], ending["exit_code"]) == ("stopped", "the policy does not answer", 5)
