@@ -143,6 +143,17 @@ def test_random_voltages_are_held_and_pull_to_the_middle():
     assert right.mean() < -2.0
 
 
+def test_voltages_to_and_fro_change_their_direction_each_time():
+    act = held_voltages(5.0, 0.3, np.random.default_rng(0), to_and_fro=True)
+    volts = np.array([act(np.zeros(5))[0] for _ in range(2000)])
+    changes = np.flatnonzero(np.diff(volts))
+    assert np.abs(volts).max() <= 5.0
+    assert np.abs(volts).min() >= 2.0
+    assert (volts[changes] * volts[changes + 1] < 0).all()
+    assert np.diff(changes).min() >= 12
+    assert np.diff(changes).max() <= 30
+
+
 def test_exploration_stays_about_the_policy():
     act = exploring(lambda observation: np.array([4.5]), 5.0, np.random.default_rng(0))
     volts = np.array([act(np.zeros(5))[0] for _ in range(1000)])

@@ -13,17 +13,21 @@ from nopg_robot.run.session import Policy
 PULL = 0.8
 # Share of the voltage limit that exploration adds to a policy's voltage at most.
 ADDED = 0.2
+# Of voltages to and fro: control periods, about half a swing of a Quanser's pole at 50 Hz, and shares of the voltage limit.
+_SWING_STEPS, _SWING_SHARES = (12, 30), (0.4, 1.0)
 
 
-def held_voltages(limit_volt: float, reach_m: float, generator: np.random.Generator) -> Policy:
+def held_voltages(limit_volt: float, reach_m: float, generator: np.random.Generator, *, to_and_fro: bool = False) -> Policy:
     """
-    Every voltage equally likely, held for 2 to 19 control periods, and shifted towards the middle of the rail.
+    Random voltages, each held for a while, and shifted towards the middle of the rail.
 
     :param limit_volt: largest voltage
     :param reach_m: how far from the middle the cart may be
     :param generator: drawn from
+    :param to_and_fro: each against the one before and for about half a swing, which makes a hanging pole swing high;
+        otherwise every voltage equally likely, for 2 to 19 control periods
     """
-    draw = _held(generator, limit_volt)
+    draw = _to_and_fro(generator, limit_volt) if to_and_fro else _held(generator, limit_volt)
 
     def act(observation: np.ndarray) -> np.ndarray:
         pull = PULL * limit_volt * float(np.clip(observation[0] / reach_m, -1.0, 1.0))
@@ -55,6 +59,21 @@ def _held(generator: np.random.Generator, reach_volt: float) -> Callable[[], np.
         if n_left == 0:
             voltage = generator.uniform(-reach_volt, reach_volt, size=1)
             n_left = int(generator.integers(*HOLD_STEPS, endpoint=True))
+        n_left -= 1
+        return voltage
+
+    return draw
+
+
+def _to_and_fro(generator: np.random.Generator, limit_volt: float) -> Callable[[], np.ndarray]:
+    voltage, n_left, sign = np.zeros(1), 0, 1.0
+
+    def draw() -> np.ndarray:
+        nonlocal voltage, n_left, sign
+        if n_left == 0:
+            sign = -sign
+            voltage = sign * limit_volt * generator.uniform(*_SWING_SHARES, size=1)
+            n_left = int(generator.integers(*_SWING_STEPS, endpoint=True))
         n_left -= 1
         return voltage
 

@@ -84,7 +84,7 @@ class RigHalf:
                 plant=self.plant,
                 seed=int(generator.integers(2**31)),
             )
-            behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator)
+            behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator, to_and_fro=self.task.pole == "hanging")
             with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them", log, lacking_s) as shown:
                 summary = collect(behaviour, rig, log, options, **shown)
                 self.ended(summary)

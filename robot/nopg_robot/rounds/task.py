@@ -81,7 +81,7 @@ TASKS = {
         goal=upright_at_the_end(5.0),
         flight_s=12.0,
         first_s=30.0,
-        episode_s=4.0,
+        episode_s=6.0,
         initial_state=(0.0, 0.0, -1.0, 0.0, 0.0),
     ),
 }
