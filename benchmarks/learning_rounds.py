@@ -10,6 +10,7 @@ person would start it; then its last policy flies from five starts, on a simulat
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ import yaml
 from machine import conditions
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.cartpole.plausible import plausible_parameters
+from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.flight.log import read_flight
 from nopg_robot.plants import simulated_twin
@@ -71,7 +73,9 @@ def main() -> None:
 
 def _trial(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     parameters = plausible_parameters(np.random.default_rng([seed, 21]))
-    folder = asked.work / f"{asked.task}-{seed}"
+    folder = asked.work / f"{asked.task}-{seed}-{'fast' if asked.fast else 'tcp'}"
+    # Not what an earlier run has left.
+    shutil.rmtree(folder, ignore_errors=True)
     task = TASKS[asked.task]
     cart = SimulatedCart(parameters, lifts_pole=task.pole == "upright", seed=seed)
     server = nullcontext() if asked.fast else VirtualQuarcServer(cart, watchdog_s=PATIENT_S)
@@ -154,7 +158,9 @@ def _evaluate(policy_file: Path, task: LearningTask, parameters: CartPoleParamet
 def _table(results: dict[str, Any]) -> str:
     lines = ["| seed | learned | rounds | rig time / s | learning / s | wall / s | starts held |", "| --- " * 7 + "|"]
     for trial in results["trials"]:
-        learned = {0: "yes", 5: "no"}.get(trial["exit_code"], f"exit code {trial['exit_code']}")
+        learned = {ExitCode.FINISHED: "yes", ExitCode.NOT_LEARNED: "no"}.get(
+            trial["exit_code"], f"exit code {trial['exit_code']}"
+        )
         lines.append(
             f"| {trial['seed']} | {learned} | {trial['rounds']} | {trial['rig_seconds']:.1f} | "
             f"{trial['learning_seconds']:.0f} | {trial['wall_seconds']:.0f} | {sum(trial['held'])} of {len(trial['held'])} |"

@@ -1,9 +1,12 @@
 """``nopg improve``: the learner's half of a round on a rig, from a folder that both see."""
 
+import hashlib
 import inspect
 import pathlib
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -14,9 +17,9 @@ from rich.console import Console
 import nopg_envs  # noqa: F401 - makes the environments known
 from nopg_robot.flight.log import FlightLog
 from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
-from nopg_robot.rounds.folder import Learned, LearningFolder, Round
+from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
-from sb3_nopg.commands.failures import one_line_errors
+from sb3_nopg.commands.failures import note, one_line_errors
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
@@ -39,6 +42,7 @@ def improve(
     folder: Annotated[pathlib.Path, typer.Argument(metavar="FLIGHTS_DIR", help="That nopg-learn has made.")],
     updates: Annotated[int, typer.Option(min=1, help="Of the policy, of all candidates together.")] = _UPDATES,
     review: Annotated[bool, typer.Option("--review", help="Only look whether the last flights settle it.")] = False,
+    trust: Annotated[bool, typer.Option("--trust", help="Run a task that is a Python file of the folder.")] = False,
 ) -> None:
     """
     Compare the last flights with their prediction, learn from all of them, judge the new policy against the one before, and
@@ -47,23 +51,40 @@ def improve(
     Example: nopg improve runs/learn-balance
     """
     try:
-        shared = LearningFolder(folder)
+        shared = LearningFolder(folder, trust=trust)
     except ValueError as error:
-        raise InputError("FLIGHTS_DIR", str(error), "Begin with nopg-learn on the rig") from error
+        raise InputError("FLIGHTS_DIR", str(error), "See docs/learning.md") from error
     flown = [one for one in shared.rounds if one.is_flown]
     if not flown:
         raise InputError("FLIGHTS_DIR", f"nothing has been flown yet in {folder}", "Run nopg-learn on the rig first")
     following = shared.round(flown[-1].number + 1)
-    there = following.learned
-    if there is None or (there.policy == "" and not there.done and not review):
-        _Learner(shared, flown[-1], following).work(updates, review=review)
+    with _alone(folder):
+        there = following.learned
+        if there is None or (there.policy == "" and not there.done and not review):
+            _Learner(shared, flown[-1], following).work(updates, review=review)
     learned = following.learned
     assert learned is not None
     shared.write_table()
     console = Console(soft_wrap=True, highlight=False)
     console.print(learned.says, markup=False)
     if not learned.done and learned.policy:
-        console.print(f"On the rig: nopg-learn --folder {folder} --task {shared.about['task']} --rig YOUR_RIG.yaml")
+        named = f" --task YOUR_{TASK_FILE}" if shared.about["task"] == TASK_FILE else ""
+        console.print(f"On the rig: nopg-learn --folder {folder}{named} --rig YOUR_RIG.yaml", markup=False)
+
+
+@contextmanager
+def _alone(folder: pathlib.Path) -> Iterator[None]:
+    """One learner after the other: one that was left behind by a program that was killed is waited for."""
+    with (folder / ".learner.lock").open("a") as lock:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                note("another learner is at work in this folder; waiting for it")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class _Learner:
@@ -107,14 +128,14 @@ class _Learner:
             return
         model = self._learn(updates, scale)
         policy = self._export(model)
-        share, own = self._predicted_share(model.dynamics, policy), str(policy.relative_to(self.shared.path))
         if last is not None:
             text, is_better = self._judge(policy, self.shared.path / last.policy)
             says.append(text)
             if not is_better:
-                own = last.policy
-        says.append(f"The policy to fly next is {own}; {share:.0%} of its predicted flights reach the goal.")
-        self._leave(own, False, says, share, ratios, scale)
+                policy = self.shared.path / last.policy
+        share, chosen = self._predicted_share(model.dynamics, policy), policy.relative_to(self.shared.path).as_posix()
+        says.append(f"The policy to fly next is {chosen}; {share:.0%} of its predicted flights reach the goal.")
+        self._leave(chosen, False, says, share, ratios, scale)
 
     def _look_back(self) -> FlownAgainstPredicted | None:
         """The last flights, beside what the model from before them says."""
@@ -124,7 +145,8 @@ class _Learner:
             return None
         before, flown = self._recorded(earlier), self._recorded(flights)
         with waiting("comparing the flights with their prediction"):
-            model = self._fit(before, 1.0)
+            learned = self.last.learned
+            model = self._fit(before, 1.0 if learned is None else learned.noise_scale)
             compared = flown_against_predicted(model, before, flown)
             names = self._env.metadata["observation_names"]
             plot_flown(model, flown, self.last.folder / "predicted.png", period_s=self._period_s, names=names)
@@ -202,7 +224,8 @@ class _Learner:
         noise_scale: float,
     ) -> None:
         took_s = time.perf_counter() - self._begun_s
+        digest = hashlib.sha256((self.shared.path / policy).read_bytes()).hexdigest() if policy else ""
         learned = Learned(
-            policy, done, "\n".join(says), share, len(self._data), self.shared.rig_seconds, took_s, ratios, noise_scale
+            policy, digest, done, "\n".join(says), share, len(self._data), self.shared.rig_seconds, took_s, ratios, noise_scale
         )
         self.following.write_learned(learned)

@@ -64,11 +64,10 @@ class FlownAgainstPredicted:
 
     @property
     def noise_scale(self) -> float:
-        """What to multiply the noise of the next model by: its errors of one step, to those that were promised."""
-        first = self.ratios[0]
-        if not self.contradicts or first is None:
+        """What to multiply the noise of the next model by, where flights contradict this one: the largest of the ratios."""
+        if not self.contradicts:
             return 1.0
-        return float(np.clip(first, 1.0, MOST_NOISE_SCALE))
+        return min(max(ratio for ratio in self.ratios if ratio is not None), MOST_NOISE_SCALE)
 
     def text(self) -> str:
         """For a person, in a sentence or two."""

@@ -1,5 +1,6 @@
 """``nopg-learn``, with a learner that is another program, and killed in the middle."""
 
+import hashlib
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from helpers.rigs import changed, fast_rig
 from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.commands.learn import app, is_virtual
 from nopg_robot.rig.file import RigFile
-from nopg_robot.rounds.folder import Learned, LearningFolder
+from nopg_robot.rounds.folder import Learned, LearningFolder, asked_before
 from nopg_robot.virtual.simulated_cart import SimulatedCart
 from nopg_robot.virtual.tcp import VirtualQuarcServer
 
@@ -36,14 +37,15 @@ class OtherComputer(threading.Thread):
     def run(self) -> None:
         while not (self._folder / "round-00" / "flown.json").exists():
             time.sleep(0.05)
-        folder = LearningFolder(self._folder)
+        folder = LearningFolder(self._folder, trust=True)
         one = folder.round(1)
-        write_policy(one.folder / "policy.onnx")
-        one.write_learned(Learned("round-01/policy.onnx", False, "Fly it.", 1.0, 50, 3.0, 1.0))
+        policy = write_policy(one.folder / "policy.onnx")
+        digest = hashlib.sha256(policy.read_bytes()).hexdigest()
+        one.write_learned(Learned("round-01/policy.onnx", digest, False, "Fly it.", 1.0, 50, 3.0, 1.0))
         while not one.is_flown:
             time.sleep(0.05)
         folder.round(2).write_learned(
-            Learned("round-01/policy.onnx", one.succeeded == [True, True], "Done.", 1.0, 99, 7.0, 1.0)
+            Learned("round-01/policy.onnx", digest, one.succeeded == [True, True], "Done.", 1.0, 99, 7.0, 1.0)
         )
 
 
@@ -65,6 +67,30 @@ def test_it_learns_and_stops_by_itself(tmp_path, arguments):
     assert lines[-1].endswith("yes")
 
 
+def test_a_policy_that_is_not_the_judged_one_does_not_fly(tmp_path, arguments):
+    folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    folder.round(0).write_flown([])
+    write_policy(folder.round(1).folder / "policy.onnx")
+    folder.round(1).write_learned(Learned("round-01/policy.onnx", "0" * 64, False, "Fly it.", 1.0, 50, 3.0, 1.0))
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert "is not the file that the learner has judged" in result.output
+    assert not folder.round(1).logs()
+
+
+def test_a_folder_knows_its_task_and_its_seed(tmp_path):
+    LearningFolder.create(tmp_path / "learning", "swing_up", fast_rig(), seed=7)
+    assert asked_before(tmp_path / "learning") == ("swing_up", 7)
+    assert asked_before(tmp_path / "nothing") == ("balance", 0)
+
+
+def test_a_task_of_one_s_own_must_be_named_again(tmp_path, arguments):
+    LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    result = CliRunner().invoke(app, arguments[2:])
+    assert result.exit_code == ExitCode.USAGE
+    assert "name it with --task" in result.output
+
+
 @pytest.mark.slow
 def test_killed_in_a_flight_it_goes_on_where_it_was(tmp_path, arguments):
     program = [sys.executable, "-m", "nopg_robot.commands.learn", *arguments]
@@ -72,13 +98,15 @@ def test_killed_in_a_flight_it_goes_on_where_it_was(tmp_path, arguments):
     journal = tmp_path / "learning" / "round-00" / "first-01.npz.journal"
     deadline_s = time.monotonic() + 60.0
     # Killed when something has been recorded that could be lost.
-    while time.monotonic() < deadline_s and not (journal.exists() and LearningFolder(tmp_path / "learning").rig_seconds > 0):
+    while time.monotonic() < deadline_s and not (
+        journal.exists() and LearningFolder(tmp_path / "learning", trust=True).rig_seconds > 0
+    ):
         time.sleep(0.1)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert journal.exists()
     assert not (tmp_path / "learning" / "round-00" / "flown.json").exists()
-    folder = LearningFolder(tmp_path / "learning")
+    folder = LearningFolder(tmp_path / "learning", trust=True)
     before_s = folder.rig_seconds
     assert before_s > 0
     OtherComputer(folder.path).start()
@@ -90,9 +118,9 @@ def test_killed_in_a_flight_it_goes_on_where_it_was(tmp_path, arguments):
 def test_a_task_that_is_not_learned_has_an_exit_code_of_its_own(tmp_path, arguments):
     folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
     folder.round(0).write_flown([])
-    folder.round(1).write_learned(Learned("round-01/policy.onnx", False, "Fly it.", 0.0, 50, 3.0, 1.0))
+    folder.round(1).write_learned(Learned("round-01/policy.onnx", "", False, "Fly it.", 0.0, 50, 3.0, 1.0))
     folder.round(1).write_flown([False])
-    folder.round(2).write_learned(Learned("", False, "Not done.", 0.0, 50, 3.0, 1.0))
+    folder.round(2).write_learned(Learned("", "", False, "Not done.", 0.0, 50, 3.0, 1.0))
     result = CliRunner().invoke(app, [*arguments, "--rounds", "1"])
     assert result.exit_code == ExitCode.NOT_LEARNED, result.output
     assert "not done" in result.output
@@ -164,13 +192,13 @@ def test_cable_out_in_the_middle_of_learning(tmp_path):
         program += ["--task", str(task), "--folder", str(folder), "--learner", "elsewhere", "--yes", "--plain"]
         learning = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         journal = folder / "round-00" / "first-01.npz.journal"
-        assert wait_until(lambda: journal.exists() and LearningFolder(folder).rig_seconds > 0.2, 60.0)
+        assert wait_until(lambda: journal.exists() and LearningFolder(folder, trust=True).rig_seconds > 0.2, 60.0)
         server.drop()
         output, _ = learning.communicate(timeout=30.0)
         assert learning.returncode in (ExitCode.SAFETY_STOP, ExitCode.NO_CONNECTION), output
         assert "Nothing is lost" in output
         assert server.applied_voltages[-1][1] == 0.0
-        before_s = LearningFolder(folder).rig_seconds
+        before_s = LearningFolder(folder, trust=True).rig_seconds
         assert before_s > 0.2
         # The cable is in again.
         learning = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -179,6 +207,6 @@ def test_cable_out_in_the_middle_of_learning(tmp_path):
         finally:
             learning.terminate()
             learning.wait()
-    recorded = LearningFolder(folder)
+    recorded = LearningFolder(folder, trust=True)
     assert len(recorded.round(0).logs()) == 2
     assert before_s < 2.0 <= recorded.rig_seconds + 0.1

@@ -157,6 +157,19 @@ def run(command: Callable[[], int]) -> int:
         return _defect(error)
 
 
+def forget_typed() -> None:
+    """What was typed before a question is no answer to it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        while msvcrt.kbhit():
+            msvcrt.getwch()
+    else:
+        import termios
+
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+
+
 def run_app(app: Callable[[], object]) -> NoReturn:
     """
     :param app: a whole program, which ends by itself; what it does not catch is a defect, and has a code of its own

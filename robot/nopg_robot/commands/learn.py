@@ -2,6 +2,7 @@
 
 import importlib.util
 import ipaddress
+import math
 import subprocess
 import sys
 import time
@@ -25,11 +26,11 @@ from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rig.sections import QuarcConnection, SerialConnection, SimulatedConnection
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
-from nopg_robot.rounds.folder import LearningFolder, Round
+from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, asked_before
 from nopg_robot.run.session import RunSummary
 from nopg_robot.run.stop import StopRequest
 
-app = typer.Typer(add_completion=True, rich_markup_mode=None)
+app = typer.Typer(add_completion=True, rich_markup_mode=None, pretty_exceptions_enable=False)
 # The learner may be another computer, which writes over a network.
 _POLL_S = 1.0
 
@@ -37,7 +38,10 @@ _POLL_S = 1.0
 @app.command(epilog=command_line.EXIT_CODES)
 def learn_command(
     rig: Annotated[str, typer.Option(help="Rig file, or the name of one that comes with the package.")] = "simulated",
-    task: Annotated[str, typer.Option(help="balance, swing_up, or a Python file that assigns TASK.")] = "balance",
+    task: Annotated[
+        str | None,
+        typer.Option(help="balance, swing_up, or a Python file that assigns TASK; by default as before, or balance."),
+    ] = None,
     folder: Annotated[Path | None, typer.Option(help="To leave everything in; by default runs/learn-TASK.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="At most so many policies.")] = 8,
     rig_seconds: Annotated[float, typer.Option(help="At most so long in command of the rig, all flights together.")] = 180.0,
@@ -46,7 +50,7 @@ def learn_command(
         str, typer.Option(help="here: learn on this computer; elsewhere: wait for `nopg improve` on another one; auto.")
     ] = "auto",
     yes: Annotated[bool, typer.Option("--yes", help="Fly without asking. For virtual rigs only.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of everything; by default as before, or 0.")] = None,
     fast: Annotated[bool, typer.Option("--fast", help="A simulation as fast as the computer can.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live display.")] = False,
     with_console: Annotated[bool, typer.Option("--console", help=CONSOLE_HELP)] = False,
@@ -60,20 +64,40 @@ def learn_command(
 
     def command() -> int:
         console = Console(soft_wrap=True, highlight=False)
-        where = folder or Path("runs") / f"learn-{Path(task).stem}"
+        where = folder or Path("runs") / f"learn-{Path(task or 'balance').stem}"
+        named, number = asked_before(where)
+        if not (task or named):
+            raise ValueError(f"the task of {where} is a Python file: name it with --task")
+        chosen = (where, task or named, rig, number if seed is None else seed)
         try:
             with OperatorConsole() if with_console else nullcontext() as page:
                 if page is not None:
                     console.print(f"Console, for all flights: {page.address}", markup=False)
                 terminal = _Terminal(console, page, plain=plain)
-                work = _Learning(where, task, rig, seed, terminal, fast=fast, yes=yes, rig_seconds=rig_seconds)
+                work = _Learning(*chosen, terminal, fast=fast, yes=yes, rig_seconds=rig_seconds)
                 is_done = work.run(rounds, _learner(learner), [] if updates is None else ["--updates", str(updates)])
+        except _LearnerFailedError as failure:
+            console.print(str(failure), style="bold red", markup=False)
+            return failure.exit_code
         except FlightStoppedError as stop:
             console.print(f"{stop}\nNothing is lost: the same command goes on from here.", style="bold red", markup=False)
             return command_line.exit_code(stop.summary)
         return command_line.ExitCode.FINISHED if is_done else command_line.ExitCode.NOT_LEARNED
 
     raise typer.Exit(command_line.run(command))
+
+
+class _LearnerFailedError(Exception):
+    """
+    :param code: that the learner ended with
+    """
+
+    def __init__(self, code: int):
+        super().__init__(
+            f"The learner ended with exit code {code}; see what it says above. The same command goes on from here."
+        )
+        known = (command_line.ExitCode.USAGE, command_line.ExitCode.OPERATOR)
+        self.exit_code = command_line.ExitCode(code) if code in known else command_line.ExitCode.DEFECT
 
 
 @dataclass
@@ -108,9 +132,16 @@ class _Learning:
     ):
         named = command_line.rig_named(rig, fast=fast)
         if yes and not is_virtual(named):
-            raise ValueError("--yes: this rig is real, and somebody must agree to every flight")
+            raise ValueError("--yes: this rig may be real, and somebody must agree before every round")
         self.folder = LearningFolder.create(where, task, named, seed)
         self._rig = command_line.rig_named(rig, fast=fast, lifts_pole=self.folder.task.pole == "upright")
+        longest_s, wanted_s = self._rig.limits.max_seconds, max(self.folder.task.flight_s, self.folder.task.episode_s)
+        if wanted_s > longest_s:
+            raise ValueError(
+                f"task: flights of {wanted_s:g} s are longer than the rig file's limits.max_seconds, {longest_s:g}"
+            )
+        if not self.folder.task.first_s < rig_seconds < math.inf:
+            raise ValueError(f"--rig-seconds: must be above the task's {self.folder.task.first_s:g} s of random voltages")
         self._terminal, self._console, self._yes = terminal, terminal.console, yes
         # Of the report on the policy that flies next.
         self._bands: list[Any] = []
@@ -126,6 +157,7 @@ class _Learning:
         """
         first = self.folder.round(0)
         if not first.is_flown:
+            self._ask(f"Random voltages of up to {self._rig.limits.voltage_volt:g} V, for {self.folder.task.first_s:g} s?")
             self._rig_half.random_voltages(first)
         while True:
             last = self.folder.rounds[-1]
@@ -135,33 +167,32 @@ class _Learning:
             if last.is_flown:
                 following = self.folder.round(last.number + 1)
                 # The last flights may have settled it.
-                is_last = last.number >= most_rounds or self._rig_half.left_s <= 0
+                is_last = last.number >= most_rounds or not self._rig_half.can_fly
                 self._learn(following, learns_here, ["--review"] if is_last else options)
                 last = following
             learned = last.learned
             assert learned is not None
             self.folder.write_table()
             self._show()
-            if not learns_here:
-                self._console.print(learned.says, markup=False)
+            self._console.print(learned.says, markup=False)
             if learned.done:
                 return True
-            if learned.policy == "":
+            if learned.policy == "" or last.number > most_rounds or not self._rig_half.can_fly:
                 self._console.print("Rounds or rig time are used up, and the task is not done.", style="bold red")
                 return False
-            self._consent(last)
-            self._rig_half.fly(last, self.folder.path / learned.policy)
+            self._rig_half.fly(last, self._agreed_policy(last, learned))
             self.folder.write_table()
 
     def _learn(self, one: Round, learns_here: bool, options: list[str]) -> None:
+        if self.folder.about["task"] == TASK_FILE:
+            # The operator has named it to this program.
+            options = [*options, "--trust"]
         if learns_here:
             # A process of its own: the rig's computer needs no torch, and its loop none of torch's threads.
             program = [sys.executable, "-m", "sb3_nopg.commands.main", "improve", str(self.folder.path), *options]
             failed = subprocess.run(program, check=False).returncode
-            if failed:
-                raise ValueError(f"the learner ended with exit code {failed}; see what it says above")
-            if one.learned is None:
-                raise ValueError(f"the learner has left nothing in {one.folder}")
+            if failed or one.learned is None:
+                raise _LearnerFailedError(failed)
             return
         self._console.print(
             f"Run this where torch is, on the same folder: nopg improve {self.folder.path} {' '.join(options)}", markup=False
@@ -170,18 +201,30 @@ class _Learning:
             while one.learned is None or ("--review" not in options and not _is_to_be_flown(one)):
                 time.sleep(_POLL_S)
 
-    def _consent(self, one: Round) -> None:
-        learned = one.learned
-        assert learned is not None
-        policy = self.folder.path / learned.policy
-        reports = reports_beside(policy, OnnxPolicy(policy).metadata.digest)
+    def _agreed_policy(self, one: Round, learned: Learned) -> OnnxPolicy:
+        """The policy that was judged and that the operator has been told of, and no other file of its name."""
+        path = self.folder.path / learned.policy
+        policy = OnnxPolicy(path)
+        if policy.metadata.digest != learned.digest:
+            raise ValueError(f"{path}: is not the file that the learner has judged; remove {one.folder}, and learn again")
+        reports = reports_beside(path, policy.metadata.digest)
+        if not reports:
+            self._console.print(f"There is no report on {path}.", style="yellow", markup=False)
         show_reports(reports, self._console)
         self._bands = [report.band for report in reports]
+        self._ask(f"Fly the policy of round {one.number}, up to three times?")
+        return policy
+
+    def _ask(self, question: str) -> None:
         if self._yes:
             return
         if not sys.stdin.isatty():
             raise ValueError("somebody must agree to a flight: run it in a terminal, or a virtual rig with --yes")
-        answer = self._console.input(f"Fly the policy of round {one.number}? [y/N] ")
+        command_line.forget_typed()
+        try:
+            answer = self._console.input(f"{question} [y/N] ", markup=False)
+        except EOFError:
+            answer = ""
         if answer.strip().lower() not in ("y", "yes"):
             raise KeyboardInterrupt
 
@@ -241,7 +284,7 @@ def _learner(asked: str) -> bool:
 
 def main() -> None:
     """Entry point."""
-    app()
+    command_line.run_app(app)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.control.safety import Reason
-from nopg_robot.flight.log import read_flight
+from nopg_robot.flight.log import LEARNING_PHASES, read_flight
 from nopg_robot.rig.errors import RobotError
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rounds.exploring import exploring, held_voltages
@@ -22,7 +22,17 @@ from nopg_robot.run.session import RunSummary
 #: flights that must reach the goal, one after the other, for the task to be done
 ENOUGH_FLIGHTS = 2
 # What a policy brings about by itself: something to learn from. Anything else is about the rig or its operator.
-_OF_THE_POLICY = frozenset({Reason.ANGLE, Reason.RAIL, Reason.CART_SPEED, Reason.POLE_SPEED, Reason.OUTSIDE_DATA})
+_OF_THE_POLICY = frozenset(
+    {
+        Reason.ANGLE,
+        Reason.RAIL,
+        Reason.CART_SPEED,
+        Reason.POLE_SPEED,
+        Reason.OUTSIDE_DATA,
+        Reason.POLICY_OUTPUT,
+        Reason.POLICY_ERROR,
+    }
+)
 # Far more than fit into the time that is asked for.
 _MANY_EPISODES = 10_000
 _LEAST_EPISODE_S = 0.5
@@ -78,7 +88,7 @@ class RigHalf:
             options = CollectOptions(
                 episodes=_MANY_EPISODES,
                 transitions=max(1, round(lacking_s * rig.rates.control_hz)),
-                seconds=self.task.episode_s,
+                seconds=max(_LEAST_EPISODE_S, min(self.task.episode_s, lacking_s)),
                 spread_m=0.3 * reach_m,
                 pole=self.task.pole,
                 plant=self.plant,
@@ -88,38 +98,48 @@ class RigHalf:
             with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them", log, lacking_s) as shown:
                 summary = collect(behaviour, rig, log, options, **shown)
                 self.ended(summary)
-            if summary.outcome != "finished" and not _is_of_the_policy(summary):
+            # A rig on which nothing can be recorded is not tried for ever.
+            if _says_nothing(summary) or self._lacking_s() >= lacking_s:
                 raise FlightStoppedError(summary)
         one.write_flown([])
 
-    def fly(self, one: Round, policy_file: Path) -> None:
+    def fly(self, one: Round, policy: OnnxPolicy) -> None:
         """
-        A flight with the policy as it is. If that reaches the goal, another one; otherwise one with exploration on top.
+        A flight with the policy as it is. If that reaches the goal, another one; otherwise one with exploration on top. What
+        was flown before an interruption counts.
 
         :param one: the round
-        :param policy_file: to fly
+        :param policy: to fly
         """
-        policy = OnnxPolicy(policy_file)
         policy.warm_up()
         check_policy(policy.metadata, self.rig)
-        succeeded: list[bool] = []
-        while len(succeeded) < ENOUGH_FLIGHTS and all(succeeded) and self.left_s > 0:
-            succeeded.append(self._test(one, policy))
-        if not all(succeeded) and self.left_s > 0:
+        found = (self._outcome(path) for path in sorted(one.folder.glob("flight-*.npz")))
+        succeeded = [outcome for outcome in found if outcome is not None]
+        while len(succeeded) < ENOUGH_FLIGHTS and all(succeeded) and self.can_fly:
+            succeeded += [outcome for outcome in [self._test(one, policy)] if outcome is not None]
+        if not all(succeeded) and self.left_s > _LEAST_EPISODE_S and not list(one.folder.glob("explore-*.npz")):
             self._explore(one, policy)
         one.write_flown(succeeded)
 
-    def _test(self, one: Round, policy: OnnxPolicy) -> bool:
+    def _test(self, one: Round, policy: OnnxPolicy) -> bool | None:
         log = one.next_log("flight")
-        options = RunOptions(min(self.task.flight_s, self.left_s), self.plant, pole=self.task.pole)
+        options = RunOptions(self.task.flight_s, self.plant, pole=self.task.pole)
         with self.around_flight(f"Round {one.number}: the policy, {options.seconds:.0f} s", log, options.seconds) as shown:
             summary = deploy(policy, policy.metadata, self.rig, log, options, **shown)
             self.ended(summary)
-        if summary.outcome == "finished":
-            return self.task.goal(observations_of(read_flight(log)), 1.0 / self.rig.rates.control_hz)
-        if not _is_of_the_policy(summary):
+        if _says_nothing(summary):
             raise FlightStoppedError(summary)
-        return False
+        return self._outcome(log)
+
+    def _outcome(self, path: Path) -> bool | None:
+        """Whether a flight reached the goal; None for one that says nothing of its policy."""
+        log = read_flight(path)
+        if log.summary is None or log.summary["phase"] != "run":
+            return None
+        if log.summary["outcome"] != "finished":
+            return False if log.summary["fault"] in _OF_THE_POLICY else None
+        # Of a task of one's own, it may be NumPy's.
+        return bool(self.task.goal(observations_of(log), 1.0 / self.rig.rates.control_hz))
 
     def _explore(self, one: Round, policy: OnnxPolicy) -> None:
         log = one.next_log("explore")
@@ -137,7 +157,7 @@ class RigHalf:
         with self.around_flight(f"Round {one.number}: the policy and random voltages, {seconds:.0f} s", log, seconds) as shown:
             summary = collect(behaviour, rig, log, options, metadata=policy.metadata, **shown)
             self.ended(summary)
-        if summary.outcome != "finished" and not _is_of_the_policy(summary):
+        if _says_nothing(summary):
             raise FlightStoppedError(summary)
 
     def _lacking_s(self) -> float:
@@ -150,10 +170,18 @@ class RigHalf:
         """Of the rig time."""
         return self.most_seconds - self.folder.rig_seconds
 
+    @property
+    def can_fly(self) -> bool:
+        """Whether there is time for a whole flight: one that is cut short says nothing."""
+        return self.left_s >= self.task.flight_s
+
     def _generator(self, one: Round, log: Path) -> np.random.Generator:
         # Of its own for each log: what is flown again after an interruption is not the same.
-        return np.random.default_rng([self.folder.about["seed"], one.number, len(one.logs()), len(log.name)])
+        return np.random.default_rng([self.folder.about["seed"], one.number, *log.name.encode()])
 
 
-def _is_of_the_policy(summary: RunSummary) -> bool:
-    return summary.fault is not None and summary.fault.reason in _OF_THE_POLICY and summary.phase in ("run", "collect")
+def _says_nothing(summary: RunSummary) -> bool:
+    """Whether a flight ended for a reason that is not what was flown."""
+    if summary.outcome == "finished":
+        return False
+    return summary.phase not in LEARNING_PHASES or summary.fault is None or summary.fault.reason not in _OF_THE_POLICY

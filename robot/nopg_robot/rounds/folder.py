@@ -24,11 +24,13 @@ from typing import Any
 import numpy as np
 
 from nopg_robot.flight.journal import JOURNAL_SUFFIX
-from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, read_flight
+from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, FlightLogError, read_flight
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rounds.task import TASKS, LearningTask, load_task
 
 FORMAT_VERSION = 1
+#: name of a task of one's own in the folder
+TASK_FILE = "task.py"
 _ROUND = re.compile(r"round-(\d{2,})")
 _TABLE = (
     "round",
@@ -48,7 +50,8 @@ class Learned:
     """
     What the learner leaves for a round.
 
-    :param policy: to fly, a path from the folder
+    :param policy: to fly, a path from the folder; empty for none
+    :param digest: SHA-256 of that file
     :param done: the task is: nothing more is to be flown
     :param says: to the operator
     :param predicted_to_succeed: share of predicted flights that reach the goal
@@ -61,6 +64,7 @@ class Learned:
     """
 
     policy: str
+    digest: str
     done: bool
     says: str
     predicted_to_succeed: float
@@ -130,10 +134,11 @@ class Round:
 class LearningFolder:
     """
     :param path: of a folder that :meth:`create` has made
+    :param trust: whether to run a task that is a Python file
     :raises ValueError: if it has not
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, trust: bool = False):
         self.path = path
         about = _read_json(path / "task.json")
         if about is None:
@@ -143,8 +148,9 @@ class LearningFolder:
                 f"{path / 'task.json'}: format_version {about.get('format_version')!r}, {FORMAT_VERSION} is understood"
             )
         self.about: Mapping[str, Any] = about
-        named = about["task"]
-        self.task: LearningTask = load_task(named if named in TASKS else str(path / named))
+        if about["task"] not in TASKS and not trust:
+            raise ValueError(f"{path / TASK_FILE}: the task is a Python file, which is only run with --trust")
+        self.task: LearningTask = load_task(about["task"] if about["task"] in TASKS else str(path / TASK_FILE))
 
     @classmethod
     def create(cls, path: Path, task: str, rig: RigFile, seed: int) -> "LearningFolder":
@@ -157,7 +163,7 @@ class LearningFolder:
         """
         about = {
             "format_version": FORMAT_VERSION,
-            "task": task if task in TASKS else "task.py",
+            "task": task if task in TASKS else TASK_FILE,
             "rig": rig.name,
             "control_hz": rig.rates.control_hz,
             "voltage_volt": rig.limits.voltage_volt,
@@ -167,19 +173,21 @@ class LearningFolder:
         if there is None:
             load_task(task)
             path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
+            # Whoever was killed here has left no more than these.
+            if any(each.name != TASK_FILE and each.suffix != ".partial" for each in path.iterdir()):
                 raise ValueError(f"{path}: has files but no task.json; choose another folder")
             if task not in TASKS:
-                shutil.copyfile(task, path / "task.py")
+                shutil.copyfile(task, path / TASK_FILE)
             _write_json(path / "task.json", about)
         elif there != about:
             other = next(name for name in about if there.get(name) != about[name])
             raise ValueError(
                 f"{path}: was begun with {other} {there.get(other)!r}, and this is {about[other]!r}; choose another folder"
             )
-        elif task not in TASKS and Path(task).read_bytes() != (path / "task.py").read_bytes():
+        elif task not in TASKS and Path(task).read_bytes() != (path / TASK_FILE).read_bytes():
             raise ValueError(f"{path}: was begun with another {task}; choose another folder")
-        return cls(path)
+        # It is the file that was named just now.
+        return cls(path, trust=True)
 
     @property
     def rounds(self) -> list[Round]:
@@ -200,13 +208,13 @@ class LearningFolder:
         :param before: this round; None for all
         :return: logs in which something was recorded to learn from
         """
-        found = [read_flight(path) for one in self.rounds if before is None or one.number < before for path in one.logs()]
-        return [log for log in found if len(log.transitions()["rewards"])]
+        found = [_read(path) for one in self.rounds if before is None or one.number < before for path in one.logs()]
+        return [log for log in found if log is not None and len(log.transitions()["rewards"])]
 
     @property
     def rig_seconds(self) -> float:
-        """How long somebody was in command of the rig who is to be learned from."""
-        return sum(float(log.of_phase(*LEARNING_PHASES).acted.sum()) for log in self.flights()) / self.about["control_hz"]
+        """How long somebody was in command of the rig who is to be learned from, by the clock."""
+        return sum(_seconds_in_command(log.of_phase(*LEARNING_PHASES)) for log in self.flights())
 
     def write_table(self) -> Path:
         """Of all rounds, for a person."""
@@ -237,6 +245,32 @@ class LearningFolder:
             flights = str(len(one.logs()))
             rows.append((str(one.number), *told[:5], flights, str(sum(succeeded)) if one.is_flown else "", told[5]))
         return rows
+
+
+def asked_before(path: Path) -> tuple[str, int]:
+    """
+    :param path: of a folder that may have been made before
+    :return: its task and seed, or those that one gets without asking; no name for a task that is a file, which must be named
+    """
+    about = _read_json(path / "task.json")
+    if about is None:
+        return "balance", 0
+    return about["task"] if about["task"] in TASKS else "", about["seed"]
+
+
+def _read(path: Path) -> FlightLog | None:
+    try:
+        return read_flight(path)
+    except FlightLogError:
+        if not path.name.endswith(JOURNAL_SUFFIX):
+            raise
+        # Killed before its first record was whole: nothing is lost.
+        return None
+
+
+def _seconds_in_command(log: FlightLog) -> float:
+    times = [log.time_s[log.episode == episode] for episode in np.unique(log.episode)]
+    return sum(float(own[-1] - own[0]) for own in times)
 
 
 def observations_of(log: FlightLog) -> np.ndarray:

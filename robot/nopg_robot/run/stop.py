@@ -1,8 +1,10 @@
 """The operator's stop: Ctrl-C, the Enter key, a terminate signal, a terminal that goes away."""
 
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
@@ -16,6 +18,9 @@ _SIGNALS = {
     "SIGTSTP": "Ctrl-Z",
     "SIGBREAK": "Ctrl-Break",
 }
+
+# A run that is over lets go of the keyboard within this time.
+_KEY_S = 0.05
 
 
 class StopRequest:
@@ -35,6 +40,8 @@ class StopRequest:
         self.in_order = False
         self._enter_key = enter_key
         self._before: dict[int, Any] = {}
+        self._is_over = threading.Event()
+        self._key_thread: threading.Thread | None = None
 
     def request(self, reason: str) -> None:
         """Ask the loop to stop."""
@@ -47,10 +54,15 @@ class StopRequest:
             for number in _stopping_signals():
                 self._before[number] = signal.signal(number, self._on_signal)
         if self._enter_key and sys.stdin is not None and sys.stdin.isatty():
-            threading.Thread(target=self._watch_key, name="stop key", daemon=True).start()
+            self._key_thread = threading.Thread(target=self._watch_key, name="stop key", daemon=True)
+            self._key_thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._is_over.set()
+        if self._key_thread is not None:
+            # Before anybody else listens to the keyboard: the next Enter is not for a run that is over.
+            self._key_thread.join()
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -61,8 +73,23 @@ class StopRequest:
             raise KeyboardInterrupt
 
     def _watch_key(self) -> None:
-        sys.stdin.readline()
-        self.request("Enter key")
+        while not self._is_over.is_set():
+            if _enter_was_pressed(_KEY_S):
+                self.request("Enter key")
+                return
+
+
+def _enter_was_pressed(timeout_s: float) -> bool:
+    """Without taking hold of the keyboard: a thread that waits in readline() would swallow what is meant for others."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        time.sleep(timeout_s)
+        return bool(msvcrt.kbhit()) and msvcrt.getwch() in "\r\n"
+    if not select.select([sys.stdin], [], [], timeout_s)[0]:
+        return False
+    sys.stdin.readline()
+    return True
 
 
 def _stopping_signals() -> list[int]:

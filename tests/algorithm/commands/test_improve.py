@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
 from helpers.rigs import fast_rig
+from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rounds.flights import RigHalf
 from nopg_robot.rounds.folder import Learned, LearningFolder
 from sb3_nopg.commands.main import app
@@ -28,7 +29,7 @@ def recorded(tmp_path_factory):
 def test_a_folder_that_is_none_is_refused(tmp_path):
     result = run(tmp_path)
     assert result.exit_code == 2
-    assert "Begin with nopg-learn" in result.output
+    assert "nopg-learn makes such a folder" in result.output
 
 
 def test_nothing_flown_is_nothing_to_learn_from(tmp_path):
@@ -52,7 +53,9 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded):
 
     # A policy that works flies in its place: flights and prediction agree, and nothing more is learned.
     write_policy(first.folder / "policy.onnx")
-    RigHalf(fast_rig(), recorded, 1000.0, lambda what, log, seconds: nullcontext({})).fly(first, first.folder / "policy.onnx")
+    RigHalf(fast_rig(), recorded, 1000.0, lambda what, log, seconds: nullcontext({})).fly(
+        first, OnnxPolicy(first.folder / "policy.onnx")
+    )
     assert first.succeeded == [True, True]
     result = run(recorded.path)
     assert result.exit_code == 0, result.output
@@ -68,7 +71,7 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded):
 def test_a_review_learns_nothing(recorded):
     one = recorded.round(7)
     write_policy(one.folder / "policy.onnx", gain=np.ones(5))
-    one.write_learned(Learned("round-07/policy.onnx", False, "", 0.0, 1, 1.0, 1.0))
+    one.write_learned(Learned("round-07/policy.onnx", "", False, "", 0.0, 1, 1.0, 1.0))
     one.write_flown([False])
     result = run(recorded.path, "--review")
     assert result.exit_code == 0, result.output
