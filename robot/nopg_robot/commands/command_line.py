@@ -149,8 +149,9 @@ def run(command: Callable[[], int]) -> int:
     except RobotError as error:
         _complain(error)
         return ExitCode.NO_CONNECTION
-    except KeyboardInterrupt:
-        _complain("stopped by the operator")
+    except KeyboardInterrupt as error:
+        # One that says something says that the motor may still be on.
+        _complain(". ".join(filter(None, (str(error), "stopped by the operator"))))
         return ExitCode.OPERATOR
     # Python would end with 1, and to a script that is the supervisor.
     except Exception as error:

@@ -31,4 +31,4 @@ class RecorderError(RobotError):
 
 
 class DefectError(RobotError):
-    """Something went wrong in this program itself. The motor was cut; the cause is attached."""
+    """Something went wrong in this program itself. It says whether the motor was cut; the cause is attached."""
