@@ -15,11 +15,11 @@ from nopg_robot.control.policy import PolicyMetadata
 from nopg_robot.control.safety import Checks, Intervention, Reason
 from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig, open_rig
-from nopg_robot.rig.errors import DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
+from nopg_robot.rig.errors import SWITCH_OFF, DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
 from nopg_robot.rig.file import RigFile
 from nopg_robot.run.display import NullDisplay
 from nopg_robot.run.loop import SafetyStop, ShowsSnapshots
-from nopg_robot.run.session import SWITCH_OFF, Policy, RunSummary, Session, run_episode, summarize, with_closing_problem
+from nopg_robot.run.session import Policy, RunSummary, Session, run_episode, summarize, with_closing_problem
 from nopg_robot.run.stop import StopRequest
 
 _log = logging.getLogger(__name__)
@@ -122,7 +122,9 @@ def run_session(
         except Exception as error:
             problem = _closing_problem(connected, session)
             what = f"{type(error).__name__}: {error}"
-            raise DefectError(f"{what}; the motor was cut" if problem is None else f"{SWITCH_OFF}: {problem}. {what}") from error
+            raise DefectError(
+                f"{what}; the motor was cut" if problem is None else f"{SWITCH_OFF}: {problem}. {what}"
+            ) from error
         summary = with_closing_problem(summary, session)
     seal(recorder, summary)
     return summary

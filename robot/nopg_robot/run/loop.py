@@ -266,9 +266,11 @@ class ControlLoop:
 
     def _give_up(self, message: str) -> None:
         """In the guard's thread, while the loop's own waits for what never comes."""
-        if self._plant.tripped:
-            message = f"{message}; {self._plant.tripped}"
-        fault = self.supervisor.latch(Reason.DEADLINE, message, self.clock.now_s())
+        now_s = self.clock.now_s()
+        fault = self.supervisor.latch(Reason.DEADLINE, message, now_s)
+        if fault.message != message:
+            # Who has cut the motor is not lost over what went wrong before.
+            fault = Intervention(Reason.DEADLINE, f"{message}. Before that: {fault.message}", now_s)
         self._note(fault)
         self.on_hang(fault)
 

@@ -15,15 +15,13 @@ from nopg_robot.control.observation import DataRange
 from nopg_robot.control.safety import Checks, Intervention, Reason
 from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig
-from nopg_robot.rig.errors import PlantError, RecorderError
+from nopg_robot.rig.errors import SWITCH_OFF, PlantError, RecorderError
 from nopg_robot.run import phases, rig_watchdog
 from nopg_robot.run.loop import TERMINAL_REASONS, ControlLoop, SafetyStop, ShowsSnapshots
 from nopg_robot.run.stop import StopRequest
 
 _log = logging.getLogger(__name__)
 
-#: what an operator must read first: the motor may still have a voltage
-SWITCH_OFF = "SWITCH THE AMPLIFIER OFF"
 #: volts for an observation
 Policy = Callable[[np.ndarray], Any]
 
