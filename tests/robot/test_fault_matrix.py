@@ -513,7 +513,7 @@ def test_a_rig_that_cannot_be_connected(plant, tmp_path):
             rig.device.failing.add("open")
             words = "cannot be opened"
         elif plant == "serial":
-            file, words = changed(file, connection={"port": str(tmp_path / "no_port")}), "cannot be opened"
+            file, words = changed(file, connection={"port": "/dev/pts/no_port"}), "cannot be opened"
         else:
             rig.device.close()
         summary = deploy(balance, metadata(), file, tmp_path / "log.npz", RunOptions())
