@@ -12,6 +12,7 @@ from nopg_envs.plain_yaml import read_yaml
 from nopg_robot.rig.sections import (
     MOST_JITTER_S,
     MOST_MISSES,
+    MOST_VIRTUAL_JITTER_S,
     Centring,
     Connection,
     HilConnection,
@@ -70,7 +71,8 @@ class RigFile(Section):
     def readings(self) -> Readings:
         """How exact they are: those of a bridge are stamped when they arrive, and it sends metres, not counts."""
         if self.connection.plant == "quarc":
-            return Readings(jitter_s=min(self.timing.miss_s, MOST_JITTER_S))
+            most_s = MOST_VIRTUAL_JITTER_S if is_virtual(self) else MOST_JITTER_S
+            return Readings(jitter_s=min(self.timing.miss_s, most_s))
         sensors, least = self.sensors, Readings()
         return Readings(
             jitter_s=self.sample_s / 2.0,
