@@ -12,7 +12,7 @@ from nopg_robot.control.estimator import State
 from nopg_robot.control.safety import Checks
 from nopg_robot.rig.errors import PhaseError
 from nopg_robot.rig.sections import SelfTest
-from nopg_robot.run.latency import PushLatency
+from nopg_robot.run.latency import WINDOW_S, PushLatency
 from nopg_robot.run.loop import ControlLoop
 
 # A cart against its stop may still be seen to move by a count or two.
@@ -83,6 +83,13 @@ def self_test(loop: ControlLoop) -> float:
                 f"{direction * test.voltage_volt:+g} V moved the cart by {1e3 * travel:+.1f} mm: the wrong way. "
                 "Check the wiring, then motor.sign and sensors.cart_sign in the rig file",
             )
+    # A cart that runs the wrong way is not seen to move either, and has been told by now.
+    if latency_s == math.inf:
+        raise PhaseError(
+            "self-test",
+            f"the cart never moved by {1e3 * _seen_to_move_m(test):g} mm within {1e3 * WINDOW_S:g} ms, so that nobody can "
+            "tell how old its samples are. Does it run freely, and is self_test.voltage_volt enough for it?",
+        )
     # Of the first push that it answers: before that one it hung still.
     answers = [(each, pushes[each][1]) for each in moved if pushes[each][1] != 0.0]
     if not answers:
@@ -223,6 +230,10 @@ def _no_voltage(state: State) -> float:
     return 0.0
 
 
+def _seen_to_move_m(test: SelfTest) -> float:
+    return min(_SEEN_TO_MOVE_M, test.min_travel_m)
+
+
 def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     """
     :param direction: +1 or -1
@@ -232,7 +243,7 @@ def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     test = loop.rig.self_test
     begin_m = loop.estimator.state.x
     answer = 0.0
-    latency = PushLatency(min(_SEEN_TO_MOVE_M, test.min_travel_m))
+    latency = PushLatency(_seen_to_move_m(test))
 
     def pushed_long_enough(state: State, time_s: float) -> bool:
         nonlocal answer
