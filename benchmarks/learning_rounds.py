@@ -125,7 +125,13 @@ def _rig(parameters: CartPoleParameters, seed: int, address: tuple[str, int] | N
     if address is None:
         rig["connection"] |= {"parameters": asdict(parameters), "real_time": False, "seed": seed}
     else:
-        rig["connection"] |= {"host": address[0], "port": address[1], "watchdog_s": PATIENT_S, "read_timeout_s": 0.1}
+        rig["connection"] |= {
+            "host": address[0],
+            "port": address[1],
+            "watchdog_s": PATIENT_S,
+            "read_timeout_s": 0.1,
+            "virtual": True,
+        }
         rig["limits"]["stale_s"] = PATIENT_S
         rig["timing"] |= {"miss_s": 0.02, "watchdog_s": PATIENT_S}
     return rig

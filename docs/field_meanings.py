@@ -36,9 +36,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "doubles": "numbers in a packet: 2 (x, θ) or 4 (with velocities)",
         "connect_timeout_s": "no connection after this time, s",
         "read_timeout_s": "longest wait for a packet, s; below `timing.watchdog_s`",
+        "virtual": "true: nothing real moves, so that `nopg-learn --yes` may fly unasked",
         "watchdog_s": (
-            "how long the model keeps a voltage without a new command, s; `null`: for ever, which is said in red at "
-            "every start. The program cannot set it, only the model can"
+            "how long the model keeps a voltage without a new command, s, 0.2 at most; `null`: for ever, which is said in "
+            "red at every start. The program cannot set it, only the model can"
         ),
     },
     "HilConnection": {
@@ -49,7 +50,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "pole_encoder_channel": "encoder of the pole",
         "analog_channel": "output to the amplifier",
         "enable_channel": "digital line that enables the amplifier; `null` if there is none",
-        "watchdog_s": "the card goes to 0 V by itself after this time without a command, s",
+        "watchdog_s": "the card goes to 0 V by itself after this time without a command, s, 0.2 at most",
         "module": "where the vendor's classes come from; `nopg_robot.virtual.hil_stub` is a stand-in",
     },
     "SerialConnection": {
@@ -58,7 +59,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "baud": "of the line",
         "connect_timeout_s": "no connection after this time, s",
         "read_timeout_s": "longest wait for an answer, s; asked again at half of it; below `timing.watchdog_s`",
-        "watchdog_s": "the board goes to 0 V by itself after this time without a command, s",
+        "watchdog_s": "the board goes to 0 V by itself after this time without a command, s, 0.2 at most",
     },
     "Sensors": {
         "cart_scale_m": "metres for each unit of the cart's raw reading",
@@ -86,7 +87,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cart_acceleration_m_s2": (
             "most that motor, pole, or somebody who pushes the cart can do, m/s²; a reading that would need more is a jump"
         ),
-        "stale_s": "the run is cut when the newest reading is older than this, s; at least two sample periods",
+        "stale_s": "the run is cut when the newest reading is older than this, s; at least two sample periods, 0.1 at most",
         "frozen_s": "the run is cut when an encoder that should count has not for so long, s",
         "frozen_volt": "the cart should count under this voltage, V; at most `voltage_volt`",
         "frozen_travel_m": "the pole should count while the cart moves by this, m",
@@ -101,22 +102,23 @@ MEANINGS: dict[str, dict[str, str]] = {
         "control_hz": "the policy acts so often a second; must divide `sample_hz` and agree with the policy file",
     },
     "Timing": {
-        "miss_s": "a cycle that begins later than this after its time is a miss, s",
+        "miss_s": "a cycle that begins later than this after its time is a miss, s; at most a control period",
         "max_misses": "more misses than this within a second cut the run; at most a quarter of `rates.sample_hz`",
         "watchdog_s": (
-            "a guard beside the loop writes 0 V when the loop has not written for so long, s; `null`: one control period"
+            "a guard beside the loop writes 0 V when the loop has not written for so long, s, 0.1 at most; `null`: one "
+            "control period"
         ),
     },
     "SelfTest": {
         "voltage_volt": _PHASE_VOLT,
-        "push_s": "length of each push, s; below `timeout_s`",
+        "push_s": "length of each push, s; below `timeout_s`, 2 at most",
         "min_travel_m": "the cart must move by this in one direction at least, m",
-        "latency_s": "the cart must be seen to move within this time of the push, s",
+        "latency_s": "the cart must be seen to move within this time of the push, s, 0.1 at most",
         "timeout_s": _TIME_LIMIT,
     },
     "Homing": {
         "voltage_volt": _PHASE_VOLT,
-        "still_s": "a cart that has not moved for so long stands at a stop, s",
+        "still_s": "a cart that has not moved for so long stands at a stop, s, 2 at most",
         "span_tolerance_m": (
             "largest difference between the measured travel and `limits.rail_length_m`, m; below `limits.rail_margin_m`"
         ),

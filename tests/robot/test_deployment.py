@@ -444,8 +444,9 @@ def test_a_rig_that_cannot_be_closed_does_not_lose_the_summary(tmp_path, monkeyp
     summary, log, _ = run(tmp_path)
     assert summary.outcome == "stopped"
     assert summary.seconds == pytest.approx(1.0)
-    assert "SWITCH THE AMPLIFIER OFF" in summary.reason
-    assert "does not answer" in log.summary["reason"]
+    # An operator reads the first words.
+    assert summary.reason.startswith("SWITCH THE AMPLIFIER OFF: the card does not answer. ")
+    assert log.summary["reason"] == summary.reason
 
 
 def fail_to_close(self):
@@ -464,6 +465,36 @@ def test_a_defect_is_told_apart_from_everything_else(tmp_path, monkeypatch):
         deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions(), on_connect=connected.append)
     assert connected[0].plant.cart.voltage == 0.0
     assert command_line.run(raise_defect) == 70
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        (KeyboardInterrupt, "stopped by the operator"),
+        (ZeroDivisionError, "ZeroDivisionError"),
+        (RecorderError, "the disk is full"),
+    ],
+)
+@pytest.mark.parametrize("problem", [PlantError, OSError, KeyboardInterrupt, None])
+def test_however_it_ends_the_operator_reads_first_that_the_motor_may_be_on(
+    tmp_path, monkeypatch, capsys, ending, said, problem
+):
+    def ends(session, *args):
+        raise ending("the disk is full") if ending is RecorderError else ending
+
+    def close(self):
+        raise problem("no answer")
+
+    monkeypatch.setattr(deployment, "_sequence", ends)
+    if problem is not None:
+        monkeypatch.setattr(SimulatedPlant, "close", close)
+    code = command_line.run(lambda: deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions()))
+    told = capsys.readouterr().err
+    assert ("error: SWITCH THE AMPLIFIER OFF: " in told) == (problem is not None)
+    assert "the motor was cut" not in told or problem is None
+    if problem in (PlantError, None):
+        assert said in told
+        assert code == {KeyboardInterrupt: 130, ZeroDivisionError: 70, RecorderError: 2}[ending]
 
 
 def raise_defect():
@@ -497,6 +528,13 @@ def test_a_plant_is_closed_although_it_never_came_to_a_session(tmp_path, monkeyp
     with pytest.raises(DefectError, match="ZeroDivisionError"):
         deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions())
     assert closed
+
+
+def test_a_plant_that_cannot_be_closed_and_never_came_to_a_session(tmp_path, monkeypatch):
+    monkeypatch.setattr(deployment, "Session", lambda *args: 1 / 0)
+    monkeypatch.setattr(SimulatedPlant, "close", fail_to_close)
+    with pytest.raises(DefectError, match=r"^SWITCH THE AMPLIFIER OFF: the card does not answer\. ZeroDivisionError"):
+        deploy(balance, metadata(), fast_rig(), tmp_path / "flight.npz", RunOptions())
 
 
 class Stubborn(SimulatedPlant):

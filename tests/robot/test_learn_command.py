@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from helpers.policy_files import write_policy
 from helpers.rigs import changed, fast_rig
 from nopg_robot.commands.command_line import ExitCode
-from nopg_robot.commands.learn import app, is_virtual
-from nopg_robot.rig.file import RigFile
+from nopg_robot.commands.learn import app
+from nopg_robot.rig.file import RigFile, may_fly_unasked
 from nopg_robot.rounds.folder import Learned, LearningFolder, asked_before
 from nopg_robot.virtual.simulated_cart import SimulatedCart
 from nopg_robot.virtual.tcp import VirtualQuarcServer
@@ -145,16 +145,15 @@ def test_without_a_terminal_nobody_can_agree(tmp_path, arguments):
     ("name", "connection", "virtual"),
     [
         ("simulated", {}, True),
-        ("quanser_ip02_quarc", {"host": "127.0.0.1"}, True),
-        ("quanser_ip02_quarc", {"host": "localhost"}, True),
-        ("quanser_ip02_quarc", {"host": "rig.example"}, False),
+        ("quanser_ip02_quarc", {"host": "127.0.0.1"}, False),
+        ("quanser_ip02_quarc", {"host": "127.0.0.1", "virtual": True}, True),
         ("serial_board", {"port": "/dev/pts/7"}, True),
         ("serial_board", {"port": "/dev/ttyACM0"}, False),
         ("quanser_ip02_hil", {}, False),
     ],
 )
-def test_which_rigs_are_virtual(name, connection, virtual):
-    assert is_virtual(changed(RigFile.load(name), connection=connection)) is virtual
+def test_which_rigs_fly_unasked(name, connection, virtual):
+    assert may_fly_unasked(changed(RigFile.load(name), connection=connection)) is virtual
 
 
 HANGING_TASK = """
@@ -183,7 +182,7 @@ def test_cable_out_in_the_middle_of_learning(tmp_path):
         host, port = server.address
         rig = changed(
             RigFile.load("quanser_ip02_quarc"),
-            connection={"host": host, "port": port, "watchdog_s": PATIENT_S, "read_timeout_s": 0.2},
+            connection={"host": host, "port": port, "watchdog_s": PATIENT_S, "read_timeout_s": 0.2, "virtual": True},
             limits={"stale_s": PATIENT_S},
             timing={"miss_s": 0.1, "watchdog_s": PATIENT_S},
         )

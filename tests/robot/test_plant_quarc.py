@@ -408,6 +408,33 @@ def test_over_a_broken_connection_zero_volts_are_sent_anew(how: str):
         wait_until(lambda: server.cart.voltage == 0.0)
 
 
+def test_to_connect_anew_no_name_is_looked_up(monkeypatch: pytest.MonkeyPatch):
+    """With the network down that may take for ever, under the lock that everybody needs who writes zero volts."""
+    look_up = socket.getaddrinfo
+    asked: list[str] = []
+
+    def remember(host, *arguments, **options):
+        asked.append(host)
+        return look_up(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", remember)
+    with VirtualQuarcServer(watchdog_s=None) as server:
+        port = server.address[1]
+        plant = QuarcPlant(connection(port).model_copy(update={"host": "localhost"}))
+        plant.open()
+        # The guard process has the same address.
+        assert plant.lifeline().address == ("127.0.0.1", port)
+        server.drop()
+        fail_to_read(plant, "broke|closed")
+        with pytest.raises(PlantError, match="new connection"):
+            plant.close()
+        assert asked == ["localhost", "127.0.0.1"]
+        # Another run may find the computer elsewhere.
+        plant.open()
+        assert asked[-1] == "localhost"
+        plant.close()
+
+
 # --- The virtual model ----------------------------------------------------------------------------------------------------
 
 

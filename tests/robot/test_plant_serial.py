@@ -18,6 +18,7 @@ from nopg_robot.rig.errors import PlantError
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rig.protocol import Configure, Drive, Flag, Frame, Hello, Message, Poll, State, Stop
 from nopg_robot.rig.sections import SerialConnection
+from nopg_robot.virtual import serial_board
 from nopg_robot.virtual.serial_board import Firmware, VirtualSerialBoard
 from nopg_robot.virtual.simulated_cart import SimulatedCart
 
@@ -498,6 +499,21 @@ class TestItsWatchdog:
         with pytest.raises(PlantError, match=r"watchdog did not act: 0\.1 V on the motor after 0\.52 s"):
             plant.test_watchdog()
         board.firmware.watchdog_is_broken = False
+
+    @pytest.mark.parametrize("asked_s", [0.1, 0.25])
+    @pytest.mark.parametrize("poll_feeds", [True, False])
+    def test_by_the_time_that_the_board_took(
+        self, board: VirtualSerialBoard, asked_s: float, poll_feeds: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By what was asked for, a board that takes less and is fed by POLL would have acted in the end."""
+        monkeypatch.setattr(serial_board, "LONGEST_WATCHDOG_MS", 60)
+        with SerialPlant(connection(board.port, watchdog_s=asked_s)) as plant:
+            board.firmware.poll_feeds = poll_feeds
+            if poll_feeds:
+                with pytest.raises(PlantError, match=r"watchdog did not act: 0\.1 V on the motor after 0\.078 s"):
+                    plant.test_watchdog()
+            else:
+                assert plant.test_watchdog()
 
     def test_a_board_that_holds_zero_volts_for_its_own_reasons(self, plant: SerialPlant, board: VirtualSerialBoard) -> None:
         board.firmware.fault = True

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from nopg_robot.rig.file import RigFile, RigFileError, shipped_rigs
+from nopg_robot.rig.file import RigFile, RigFileError, is_virtual, shipped_rigs
 
 SMALLEST: dict[str, Any] = {
     "name": "a rig",
@@ -219,7 +219,14 @@ def test_choices_are_checked(path: str, value: Any):
 
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
-    [("quarc", "port", 65536), ("quarc", "doubles", 3), ("hil", "analog_channel", -1), ("serial", "watchdog_s", 2)],
+    [
+        ("quarc", "port", 65536),
+        ("quarc", "doubles", 3),
+        ("hil", "analog_channel", -1),
+        ("serial", "watchdog_s", 2),
+        ("serial", "connect_timeout_s", 61),
+        ("quarc", "connect_timeout_s", 61),
+    ],
 )
 def test_connections_are_checked(kind: str, field: str, value: Any):
     with pytest.raises(RigFileError, match=rf"connection\.{field}"):
@@ -297,7 +304,13 @@ BOUNDS: list[tuple[str, Any, Any, str]] = [
     ("timing.watchdog_s", 1.0, 1e9, "or equal to 1, got 1000000000.0; what waits for longer than a second protects nothing"),
     ("timing.max_misses", 125, 126, "0.25 of rates.sample_hz, 500"),
     ("homing.span_tolerance_m", 0.049, 0.05, "limits.rail_margin_m, 0.05 m"),
-    ("self_test.push_s", 9.9, 10.0, "timeout_s, 10 s"),
+    ("self_test.push_s", 2.0, 2.1, "above, a push takes the cart from one stop to the other"),
+    ("self_test.timeout_s", 60.0, 1e9, "what takes longer than a minute"),
+    ("homing.still_s", 2.0, 1e6, "stalled against a stop"),
+    ("homing.timeout_s", 60.0, 1e9, "what takes longer than a minute"),
+    ("centring.timeout_s", 60.0, 1e9, "what takes longer than a minute"),
+    ("start.hold_s", 60.0, 1e9, "what takes longer than a minute"),
+    ("start.timeout_s", 3600.0, 1e9, "nobody waits beside a rig for longer"),
 ]
 
 
@@ -310,19 +323,66 @@ def test_a_number_that_switches_a_protection_off_is_refused(path: str, allowed: 
     assert bound in str(error.value)
 
 
+def test_a_push_must_end_before_its_time_is_over():
+    with pytest.raises(RigFileError, match=r"self_test\.push_s: 0\.4 s is not below timeout_s, 0\.4 s"):
+        RigFile.from_dict(changed("self_test.timeout_s", 0.4))
+
+
+# Field, the last value that is allowed for a real rig, one that is not.
+PATIENCE = [
+    ("limits.stale_s", 0.1, 0.11),
+    ("self_test.latency_s", 0.1, 0.2),
+    ("timing.miss_s", 0.02, 0.021),
+    ("timing.watchdog_s", 0.1, 0.11),
+    ("connection.watchdog_s", 0.2, 0.25),
+]
+REAL = [connection for kind, connection in CONNECTIONS.items() if kind != "simulated"]
+ON_THIS_COMPUTER = [
+    {"plant": "simulated"},
+    {"plant": "quarc", "host": "127.0.0.1", "watchdog_s": None},
+    {"plant": "quarc", "host": "localhost", "watchdog_s": None},
+    {"plant": "serial", "port": "/dev/pts/7"},
+    {"plant": "hil", "card_type": "test", "module": "nopg_robot.virtual.hil_stub"},
+]
+
+
+@pytest.mark.parametrize("connection", REAL, ids=lambda connection: connection["plant"])
+@pytest.mark.parametrize(("path", "allowed", "refused"), PATIENCE)
+def test_a_real_rig_is_not_waited_for(path: str, allowed: float, refused: float, connection: dict[str, Any]):
+    start = {**SMALLEST, "connection": connection}
+    assert not is_virtual(RigFile.from_dict(changed(path, allowed, start)))
+    with pytest.raises(RigFileError, match=rf"{path}: {refused:g} s .*is above {allowed:g} s, the most for a real rig"):
+        RigFile.from_dict(changed(path, refused, start))
+
+
+def test_a_slow_policy_does_not_make_the_guard_of_a_real_rig_slow():
+    start = changed("rates.control_hz", 5.0, {**SMALLEST, "connection": CONNECTIONS["hil"]})
+    with pytest.raises(RigFileError, match=r"timing\.watchdog_s: 0\.2 s \(one control period where it is null\)"):
+        RigFile.from_dict(start)
+    assert RigFile.from_dict(changed("timing.watchdog_s", 0.1, start)).watchdog_s == 0.1
+
+
+@pytest.mark.parametrize("connection", ON_THIS_COMPUTER, ids=lambda connection: "-".join(map(str, connection.values())))
+@pytest.mark.parametrize("path", [path for path, _, _ in PATIENCE])
+def test_what_moves_nothing_real_may_be_waited_for(path: str, connection: dict[str, Any]):
+    if path == "connection.watchdog_s" and connection["plant"] == "simulated":
+        pytest.skip("it has none")
+    assert is_virtual(RigFile.from_dict(changed(path, 1.0, {**SMALLEST, "connection": connection})))
+
+
 @pytest.mark.parametrize("kind", ["quarc", "serial"])
 def test_a_reading_must_not_be_waited_for_longer_than_the_guard_does(kind: str):
-    rig = changed("connection.read_timeout_s", 0.1, {**SMALLEST, "connection": CONNECTIONS[kind]})
-    assert RigFile.from_dict(changed("timing.watchdog_s", 0.11, rig)).watchdog_s == 0.11
-    for watchdog_s, said in ((0.1, "0.1"), (0.05, "0.05"), (None, "0.02")):
-        with pytest.raises(RigFileError, match=rf"connection\.read_timeout_s: 0\.1 s .* timing\.watchdog_s, {said} s"):
+    rig = changed("connection.read_timeout_s", 0.08, {**SMALLEST, "connection": CONNECTIONS[kind]})
+    assert RigFile.from_dict(changed("timing.watchdog_s", 0.09, rig)).watchdog_s == 0.09
+    for watchdog_s, said in ((0.08, "0.08"), (0.05, "0.05"), (None, "0.02")):
+        with pytest.raises(RigFileError, match=rf"connection\.read_timeout_s: 0\.08 s .* timing\.watchdog_s, {said} s"):
             RigFile.from_dict(changed("timing.watchdog_s", watchdog_s, rig))
 
 
 @pytest.mark.parametrize("kind", ["hil", "serial", "quarc"])
 def test_a_rig_must_not_wait_for_ever(kind: str):
     start = {**SMALLEST, "connection": CONNECTIONS[kind]}
-    assert RigFile.from_dict(changed("connection.watchdog_s", 1.0, start)).connection.watchdog_s == 1.0
+    assert RigFile.from_dict(changed("connection.watchdog_s", 0.2, start)).connection.watchdog_s == 0.2
     for watchdog_s in (1.5, 1e9):
         with pytest.raises(RigFileError, match=r"connection\.watchdog_s: .* a second"):
             RigFile.from_dict(changed("connection.watchdog_s", watchdog_s, start))

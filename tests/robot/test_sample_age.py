@@ -12,8 +12,10 @@ from nopg_robot.control.observation import Observer
 from nopg_robot.control.safety import Checks
 from nopg_robot.flight.log import read_flight
 from nopg_robot.flight.recorder import FlightRecorder
-from nopg_robot.plants import open_rig
+from nopg_robot.plants import Rig, open_rig
 from nopg_robot.plants.sample_clock import LEARN_S, SampleClock
+from nopg_robot.plants.simulated import SimulatedPlant
+from nopg_robot.rig.errors import PhaseError
 from nopg_robot.rig.file import RigFile
 from nopg_robot.run import phases
 from nopg_robot.run.deployment import RunOptions, deploy, describe
@@ -52,6 +54,37 @@ class TestPush:
         # 6 ms of the motor, 2 ms to the next sample.
         assert 0.004 < summary.latency_s < 0.012
         assert read_flight(tmp_path / "log.npz").summary["latency_s"] == summary.latency_s
+
+    def test_a_cart_that_creeps_does_not_tell_and_is_not_flown(self, tmp_path: Any) -> None:
+        file = fast_rig()
+        plant = SimulatedPlant(file.connection, file.sensors, Creeping(operator=False))
+        plant.open()
+        recorder = FlightRecorder(tmp_path / "log.npz", describe(file))
+        with recorder, Session(Rig(plant, file), recorder, NullDisplay(), StopRequest()) as session:
+            phases.wait_for_hanging_pole(session.loop)
+            with pytest.raises(PhaseError, match=r"never moved by 1 mm within 150 ms, .*how old its samples are"):
+                phases.self_test(session.loop)
+            recorder.close({})
+
+
+class Creeping(SimulatedCart):
+    """Comes far enough, ever so slowly, the way that it was pushed last."""
+
+    SPEED_M_S = 0.005
+
+    def __init__(self, **options: Any):
+        self._way, self._seen_s, self._crept_m = 0.0, 0.0, 0.0
+        super().__init__(**options)
+
+    def set_voltage(self, volt: float) -> float:
+        self._way = math.copysign(1.0, volt) if volt else self._way
+        return volt
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        self._crept_m += self._way * self.SPEED_M_S * (self.time_s - self._seen_s)
+        self._seen_s = self.time_s
+        return round(self._crept_m / self.parameters.cart_count_m), 0
 
 
 class TestStream:

@@ -120,7 +120,8 @@ def announce(rig: Rig) -> None:
 
 def end_hung(summary: RunSummary, log: Path, display: AbstractContextManager[object]) -> NoReturn:
     """
-    Leave a program whose loop never comes back. The motor is cut and the log sealed; no signal would be heard any more.
+    Leave a program whose loop never comes back. The log is sealed, and the summary says who has cut the motor, or that it must
+    be switched off; no signal would be heard any more.
 
     :param summary: of the run
     :param log: of the run
@@ -128,7 +129,7 @@ def end_hung(summary: RunSummary, log: Path, display: AbstractContextManager[obj
     """
     try:
         display.__exit__(None, None, None)
-        _complain(f"{summary.reason}. The motor was cut; the program ends itself. Flight log: {written_log(log)}")
+        _complain(f"{summary.reason}. The program ends itself. Flight log: {written_log(log)}")
     finally:
         # Anything gentler waits for the thread that hangs.
         os._exit(ExitCode.HUNG)
@@ -149,8 +150,9 @@ def run(command: Callable[[], int]) -> int:
     except RobotError as error:
         _complain(error)
         return ExitCode.NO_CONNECTION
-    except KeyboardInterrupt:
-        _complain("stopped by the operator")
+    except KeyboardInterrupt as error:
+        # One that says something says that the motor may still be on.
+        _complain(". ".join(filter(None, (str(error), "stopped by the operator"))))
         return ExitCode.OPERATOR
     # Python would end with 1, and to a script that is the supervisor.
     except Exception as error:

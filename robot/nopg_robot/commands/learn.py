@@ -1,7 +1,6 @@
 """``nopg-learn``: from a cold rig to a policy that does its task, in rounds of flying and learning."""
 
 import importlib.util
-import ipaddress
 import math
 import subprocess
 import sys
@@ -23,8 +22,7 @@ from nopg_robot.commands.operator_console import CONSOLE_HELP, ServedConsole
 from nopg_robot.commands.preflight import reports_beside
 from nopg_robot.console.feed import BesideConsole, OperatorConsole
 from nopg_robot.control.policy import OnnxPolicy
-from nopg_robot.rig.file import RigFile
-from nopg_robot.rig.sections import QuarcConnection, SerialConnection, SimulatedConnection
+from nopg_robot.rig.file import may_fly_unasked
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, asked_before
 from nopg_robot.run.session import RunSummary
@@ -131,7 +129,7 @@ class _Learning:
         rig_seconds: float,
     ):
         named = command_line.rig_named(rig, fast=fast)
-        if yes and not is_virtual(named):
+        if yes and not may_fly_unasked(named):
             raise ValueError("--yes: this rig may be real, and somebody must agree before every round")
         self.folder = LearningFolder.create(where, task, named, seed)
         self._rig = command_line.rig_named(rig, fast=fast, lifts_pole=self.folder.task.pole == "upright")
@@ -251,24 +249,6 @@ class _Learning:
         for row in self.folder.table():
             table.add_row(*row)
         self._console.print(table)
-
-
-def is_virtual(rig: RigFile) -> bool:
-    """
-    :param rig: that is to be flown without asking
-    :return: whether it is certain that nothing real moves: a simulation, a port of this computer, or a pseudo-terminal
-    """
-    connection = rig.connection
-    if isinstance(connection, SimulatedConnection):
-        return True
-    if isinstance(connection, QuarcConnection):
-        try:
-            return connection.host == "localhost" or ipaddress.ip_address(connection.host).is_loopback
-        except ValueError:
-            return False
-    if isinstance(connection, SerialConnection):
-        return Path(connection.port).resolve().is_relative_to("/dev/pts")
-    return False
 
 
 def _is_to_be_flown(one: Round) -> bool:

@@ -17,7 +17,7 @@ import time
 
 WORD = struct.Struct("<f")
 # Of the report, a byte each.
-READY, CUT = b"r", b"c"
+READY, CUT, NOT_CUT = b"r", b"c", b"n"
 CONNECT_S = 1.0
 GOODBYE_S = 0.2
 # Once it has cut: nobody knows whether what the program had begun to send arrives after it.
@@ -106,7 +106,7 @@ def watch(heart: int, connection: Connection, report: int) -> None:
             problem = connection.cut()
             silent = f"the program was silent for {1e3 * (time.monotonic() - heard_s):.0f} ms"
             _say(f"{silent}: {'0 V were sent to the motor' if problem is None else _alarm(problem)}")
-            _tell(report, CUT)
+            _tell(report, CUT if problem is None else NOT_CUT)
         else:
             connection.cut()
 

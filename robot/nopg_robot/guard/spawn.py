@@ -77,6 +77,8 @@ class OutsideGuard:
             told = os.read(self._report, 16)
         except BlockingIOError:
             return None
+        if process.NOT_CUT in told:
+            return "the guard process could not send 0 V"
         return "the guard process has cut the motor" if told else "the guard process has died"
 
     def close(self) -> None:

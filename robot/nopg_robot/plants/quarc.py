@@ -48,6 +48,8 @@ class QuarcPlant(Plant):
         self.clock: Clock = MonotonicClock()
         self._connection = connection
         self._where = f"{connection.host}:{connection.port}"
+        # To connect anew: looking up a name again may take for ever when the network is down.
+        self._address = (connection.host, connection.port)
         self._socket: socket.socket | None = None
         # Beginnings of a packet and of a command whose rest is still to come or to go.
         self._received = bytearray()
@@ -64,8 +66,10 @@ class QuarcPlant(Plant):
         self._unsent, self._failed = b"", None
         self._is_broken = self._connected_anew = False
         self._n_received, self._sample_clock = 0, SampleClock()
+        self._address = (self._connection.host, self._connection.port)
         self._socket = self._connect()
         try:
+            self._address = self._numeric_address()
             self._send(0.0, self._connection.connect_timeout_s)
             self._settle()
         except PlantError:
@@ -92,7 +96,7 @@ class QuarcPlant(Plant):
     def lifeline(self) -> Lifeline:
         # A double of zeros is 0 V. Twice as many end the one that this program may have begun, and make another.
         zero = bytes(2 * DOUBLE.itemsize)
-        return Lifeline(self._open_socket().fileno(), zero, (self._connection.host, self._connection.port))
+        return Lifeline(self._open_socket().fileno(), zero, self._address)
 
     def close(self) -> None:
         if self._socket is None:
@@ -130,10 +134,9 @@ class QuarcPlant(Plant):
         self._send(0.0, timeout_s)
 
     def _connect(self, timeout_s: float | None = None) -> socket.socket:
-        connection = self._connection
-        timeout_s = timeout_s or connection.connect_timeout_s
+        timeout_s = timeout_s or self._connection.connect_timeout_s
         try:
-            found = socket.create_connection((connection.host, connection.port), timeout=timeout_s)
+            found = socket.create_connection(self._address, timeout=timeout_s)
         except (socket.gaierror, UnicodeError) as error:
             raise self._failure(f"{self._where}: no computer of this name is known; check connection.host") from error
         except ConnectionRefusedError as error:
@@ -151,6 +154,18 @@ class QuarcPlant(Plant):
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found.setblocking(False)
         return found
+
+    def _numeric_address(self) -> tuple[str, int]:
+        """
+        :return: host and port of the other side, without a name
+        """
+        try:
+            host, port, *more = self._open_socket().getpeername()
+        except OSError as error:
+            raise self._broken(f"the connection to {self._where} broke: {error}") from error
+        # An address that is valid on one network card only must name it.
+        scope = f"%{more[1]}" if more and more[1] and "%" not in host else ""
+        return f"{host}{scope}", port
 
     def _settle(self) -> None:
         """Discard what the model sent before somebody listened, and see that it still sends."""

@@ -3,7 +3,6 @@
 import importlib
 import math
 import random
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -40,8 +39,8 @@ MAX_LOST_DRIVES = 3
 STOP_TIMEOUT_S = 0.1
 # To see the board's watchdog act: less than what breaks any cart away.
 TEST_MV = 100
-# It has until then, of its own time; and if a POLL in the middle feeds it, it does not act until then.
-SILENCE, QUESTION = 1.3, 0.5
+# It has until then, of the time that the board took; and if POLLs before that feed it, it does not act until then.
+SILENCE, QUESTIONS = 1.3, (0.5, 0.8, 1.1)
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -135,14 +134,16 @@ class SerialPlant(Plant):
         return Lifeline(self._port.fileno(), encode(1, Stop()))
 
     def test_watchdog(self) -> bool:
-        wait_s = self._connection.watchdog_s
+        wait_s = self._watchdog_s
         # One may be lost to noise.
         for _ in range(2):
             self._last_command = self._send(Drive(min(TEST_MV, self._limit_mv)))
-        time.sleep(QUESTION * wait_s)
-        self._state_now()
+        silent_s = self.clock.now_s()
+        for question in QUESTIONS:
+            self.clock.sleep_until(silent_s + question * wait_s)
+            self._state_now()
         # A millisecond of its clock and one of ours.
-        time.sleep((SILENCE - QUESTION) * wait_s + 0.002)
+        self.clock.sleep_until(silent_s + SILENCE * wait_s + 0.002)
         state = self._state_now()
         if not state.flags & Flag.WATCHDOG_EXPIRED or state.applied_mv != 0:
             raise self._failure(

@@ -1,5 +1,8 @@
 """What can go wrong between a policy and a rig; each class is one thing that a caller may want to handle."""
 
+#: what an operator must read first: the motor may still have a voltage
+SWITCH_OFF = "SWITCH THE AMPLIFIER OFF"
+
 
 class RobotError(RuntimeError):
     """Anything that ends a run for a reason that has a name."""
@@ -31,4 +34,4 @@ class RecorderError(RobotError):
 
 
 class DefectError(RobotError):
-    """Something went wrong in this program itself. The motor was cut; the cause is attached."""
+    """Something went wrong in this program itself. It says whether the motor was cut; the cause is attached."""

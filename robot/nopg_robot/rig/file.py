@@ -1,5 +1,6 @@
 """Rig files: everything that differs from one rig to the next, checked before anything moves."""
 
+import ipaddress
 import os
 from pathlib import Path
 from typing import Any, get_args
@@ -11,20 +12,28 @@ from nopg_envs.plain_yaml import read_yaml
 from nopg_robot.rig.sections import (
     MOST_JITTER_S,
     MOST_MISSES,
+    MOST_VIRTUAL_JITTER_S,
     Centring,
     Connection,
+    HilConnection,
     Homing,
     Limits,
     Motor,
+    QuarcConnection,
     Rates,
     Readings,
     Section,
     SelfTest,
     Sensors,
+    SerialConnection,
+    SimulatedConnection,
     Start,
     Timing,
     is_section,
 )
+
+# Of a real rig: a cart that is controlled by samples of 0.2 s ago, or keeps its voltage for so long, runs into a stop.
+OLDEST_S, LONGEST_VOLTAGE_S = 0.1, 0.2
 
 
 class RigFileError(ValueError):
@@ -62,7 +71,8 @@ class RigFile(Section):
     def readings(self) -> Readings:
         """How exact they are: those of a bridge are stamped when they arrive, and it sends metres, not counts."""
         if self.connection.plant == "quarc":
-            return Readings(jitter_s=min(self.timing.miss_s, MOST_JITTER_S))
+            most_s = MOST_VIRTUAL_JITTER_S if is_virtual(self) else MOST_JITTER_S
+            return Readings(jitter_s=min(self.timing.miss_s, most_s))
         sensors, least = self.sensors, Readings()
         return Readings(
             jitter_s=self.sample_s / 2.0,
@@ -116,6 +126,27 @@ class RigFile(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_patience(self) -> "RigFile":
+        """What a slow computer needs where nothing real moves is dangerous where something does."""
+        if is_virtual(self):
+            return self
+        bounds = {
+            "limits.stale_s": (self.limits.stale_s, OLDEST_S),
+            "self_test.latency_s": (self.self_test.latency_s, OLDEST_S),
+            "timing.miss_s": (self.timing.miss_s, 1.0 / self.rates.control_hz),
+            "timing.watchdog_s": (self.watchdog_s, OLDEST_S),
+            "connection.watchdog_s": (getattr(self.connection, "watchdog_s", None) or 0.0, LONGEST_VOLTAGE_S),
+        }
+        for field, (asked_s, most_s) in bounds.items():
+            if asked_s > most_s * (1.0 + 1e-9):
+                period = " (one control period where it is null)" if field == "timing.watchdog_s" else ""
+                raise ValueError(
+                    f"{field}: {asked_s:g} s{period} is above {most_s:g} s, the most for a real rig: a cart that is seen or "
+                    "stopped so late runs into a stop. Only simulated rigs and virtual ones on this computer may wait longer"
+                )
+        return self
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "RigFile":
         """
@@ -145,6 +176,35 @@ class RigFile(Section):
     def to_yaml(self) -> str:
         """The whole file with all defaults written out."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def is_virtual(rig: RigFile) -> bool:
+    """
+    :param rig: of any kind
+    :return: whether nothing real moves, as far as a rig file can tell: a simulation, a port of this computer, a
+        pseudo-terminal, or the stand-in of a card
+    """
+    connection = rig.connection
+    if isinstance(connection, QuarcConnection):
+        try:
+            return connection.host == "localhost" or ipaddress.ip_address(connection.host).is_loopback
+        except ValueError:
+            return False
+    if isinstance(connection, SerialConnection):
+        return Path(connection.port).resolve().is_relative_to("/dev/pts")
+    if isinstance(connection, HilConnection):
+        return connection.module == "nopg_robot.virtual.hil_stub"
+    return isinstance(connection, SimulatedConnection)
+
+
+def may_fly_unasked(rig: RigFile) -> bool:
+    """
+    :param rig: of any kind
+    :return: whether it is certain that nothing real moves: a simulation, a pseudo-terminal, the stand-in of a card, or a
+        model of which the rig file says so
+    """
+    connection = rig.connection
+    return connection.virtual if isinstance(connection, QuarcConnection) else is_virtual(rig)
 
 
 def shipped_rigs() -> dict[str, Path]:

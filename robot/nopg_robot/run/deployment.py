@@ -15,7 +15,7 @@ from nopg_robot.control.policy import PolicyMetadata
 from nopg_robot.control.safety import Checks, Intervention, Reason
 from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig, open_rig
-from nopg_robot.rig.errors import DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
+from nopg_robot.rig.errors import SWITCH_OFF, DefectError, PhaseError, PlantError, PolicyError, RecorderError, RobotError
 from nopg_robot.rig.file import RigFile
 from nopg_robot.run.display import NullDisplay
 from nopg_robot.run.loop import SafetyStop, ShowsSnapshots
@@ -114,17 +114,34 @@ def run_session(
             with session:
                 on_connect(connected)
                 summary = work(session)
-        except (RobotError, KeyboardInterrupt):
+        except (RobotError, KeyboardInterrupt) as error:
+            # Also who stops in a hurry must read it.
+            if (problem := _closing_problem(connected, session)) is not None:
+                error.args = (". ".join(filter(None, (f"{SWITCH_OFF}: {problem}", str(error)))),)
             raise
         except Exception as error:
-            raise DefectError(f"{type(error).__name__}: {error}; the motor was cut") from error
-        finally:
-            # A session closes its plant itself.
-            if session is None:
-                connected.plant.close()
+            problem = _closing_problem(connected, session)
+            what = f"{type(error).__name__}: {error}"
+            raise DefectError(
+                f"{what}; the motor was cut" if problem is None else f"{SWITCH_OFF}: {problem}. {what}"
+            ) from error
         summary = with_closing_problem(summary, session)
     seal(recorder, summary)
     return summary
+
+
+def _closing_problem(rig: Rig, session: Session | None) -> str | None:
+    """
+    :param rig: that was connected
+    :param session: that has closed it; one that never came to a session is closed here
+    """
+    if session is not None:
+        return session.closing_problem
+    try:
+        rig.plant.close()
+    except Exception as problem:
+        return str(problem) if isinstance(problem, PlantError) else f"{type(problem).__name__}: {problem}"
+    return None
 
 
 def check_choices(plant: str, pole: str) -> None:

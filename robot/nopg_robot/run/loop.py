@@ -266,9 +266,10 @@ class ControlLoop:
 
     def _give_up(self, message: str) -> None:
         """In the guard's thread, while the loop's own waits for what never comes."""
-        if self._plant.tripped:
-            message = f"{message}; {self._plant.tripped}"
         fault = self.supervisor.latch(Reason.DEADLINE, message, self.clock.now_s())
+        # Who has cut the motor is not lost over what went wrong before.
+        if fault.message != message:
+            fault = Intervention(Reason.DEADLINE, f"{message}. Before that: {fault.message}", self.clock.now_s())
         self._note(fault)
         self.on_hang(fault)
 

@@ -12,16 +12,13 @@ from nopg_robot.control.estimator import State
 from nopg_robot.control.safety import Checks
 from nopg_robot.rig.errors import PhaseError
 from nopg_robot.rig.sections import SelfTest
-from nopg_robot.run.latency import PushLatency
+from nopg_robot.run.latency import WINDOW_S, PushLatency
 from nopg_robot.run.loop import ControlLoop
 
 # A cart against its stop may still be seen to move by a count or two.
 _STILL_M = 5e-4
 # The pole's first answer to a push that is surely no noise.
 _POLE_ANSWER_RAD = 0.01
-# A pole that hangs and was pushed still swings when the cart stands, but by no quarter turn. No hand trembles so much.
-_SWINGS_S = 0.5
-_SWINGS_RAD, _FAR_RAD = 0.05, 1.0
 _SETTLED_M_S = 0.02
 _SEEN_TO_MOVE_M = 1e-3
 # A cart that has not moved until then stands at a stop, or does not move at all.
@@ -38,7 +35,9 @@ def wait_for_hanging_pole(loop: ControlLoop) -> None:
     """Zero volts until the pole hangs still; there its angle is π, whatever the encoder said."""
     start = loop.rig.start
     loop.begin(
-        "hang", "Let the pole hang down, free and still.", Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0)
+        "hang",
+        "Let the pole hang down, free and still, and see that it does: its encoder cannot tell.",
+        Checks(rail=False, angle=False, frozen=False, voltage_volt=0.0),
     )
     still = _Lasting(start.still_s)
 
@@ -83,6 +82,13 @@ def self_test(loop: ControlLoop) -> float:
                 f"{direction * test.voltage_volt:+g} V moved the cart by {1e3 * travel:+.1f} mm: the wrong way. "
                 "Check the wiring, then motor.sign and sensors.cart_sign in the rig file",
             )
+    # A cart that runs the wrong way is not seen to move either, and has been told by now.
+    if latency_s == math.inf:
+        raise PhaseError(
+            "self-test",
+            f"the cart never moved by {1e3 * _seen_to_move_m(test):g} mm within {1e3 * WINDOW_S:g} ms, so that nobody can "
+            "tell how old its samples are. Does it run freely, and is self_test.voltage_volt enough for it?",
+        )
     # Of the first push that it answers: before that one it hung still.
     answers = [(each, pushes[each][1]) for each in moved if pushes[each][1] != 0.0]
     if not answers:
@@ -90,12 +96,12 @@ def self_test(loop: ControlLoop) -> float:
     direction, answer = answers[0]
     # A hanging bob stays behind the cart: θ − π goes against the push. One that is held upright goes with it.
     if answer * direction > 0:
-        if _swings(loop):
-            raise PhaseError("self-test", "the pole's encoder counts the wrong way; change sensors.pole_sign in the rig file")
+        # A hand moves as poles do, so that nothing tells which of the two it is.
         raise PhaseError(
             "self-test",
             "does the pole hang? It answered the push like one that is held upright. Let it hang down, free and still, and "
-            "start again. Only if it did hang, its encoder counts the wrong way: change sensors.pole_sign in the rig file",
+            "start again. Only if you have seen it hang, its encoder counts the wrong way: change sensors.pole_sign in the "
+            "rig file",
         )
     return latency_s
 
@@ -223,6 +229,10 @@ def _no_voltage(state: State) -> float:
     return 0.0
 
 
+def _seen_to_move_m(test: SelfTest) -> float:
+    return min(_SEEN_TO_MOVE_M, test.min_travel_m)
+
+
 def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     """
     :param direction: +1 or -1
@@ -232,7 +242,7 @@ def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     test = loop.rig.self_test
     begin_m = loop.estimator.state.x
     answer = 0.0
-    latency = PushLatency(min(_SEEN_TO_MOVE_M, test.min_travel_m))
+    latency = PushLatency(_seen_to_move_m(test))
 
     def pushed_long_enough(state: State, time_s: float) -> bool:
         nonlocal answer
@@ -254,20 +264,6 @@ def _push(loop: ControlLoop, direction: int) -> tuple[float, float, float]:
     if abs(travel_m) < test.min_travel_m:
         travel_m = loop.estimator.state.x - begin_m
     return travel_m, answer, math.inf if latency.seconds is None else latency.seconds
-
-
-def _swings(loop: ControlLoop) -> bool:
-    """
-    :return: whether the pole swings about where it was at rest while the cart stands, as one does that hangs
-    """
-    angles: list[float] = []
-
-    def look(state: State, time_s: float) -> bool:
-        angles.append(math.remainder(state.theta - math.pi, 2.0 * math.pi))
-        return time_s >= _SWINGS_S
-
-    loop.drive(_no_voltage, look, 2.0 * _SWINGS_S)
-    return max(angles) - min(angles) > _SWINGS_RAD and max(abs(angle) for angle in angles) < _FAR_RAD
 
 
 def _find_stop(loop: ControlLoop, volt: float, side: str) -> float:

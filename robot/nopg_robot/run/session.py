@@ -15,7 +15,7 @@ from nopg_robot.control.observation import DataRange
 from nopg_robot.control.safety import Checks, Intervention, Reason
 from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import Rig
-from nopg_robot.rig.errors import PlantError, RecorderError
+from nopg_robot.rig.errors import SWITCH_OFF, PlantError, RecorderError
 from nopg_robot.run import phases, rig_watchdog
 from nopg_robot.run.loop import TERMINAL_REASONS, ControlLoop, SafetyStop, ShowsSnapshots
 from nopg_robot.run.stop import StopRequest
@@ -82,14 +82,14 @@ class Session:
         self.span_m = self.latency_s = math.nan
         #: of the running episode, cos θ after each action
         self.rewards: list[float] = []
-        #: why the rig could not be closed properly
+        #: why the rig could not be closed properly, and the motor may still be on
         self.closing_problem: str | None = None
 
     def __enter__(self) -> "Session":
         try:
             self.loop.__enter__()
         except BaseException:
-            self.rig.plant.close()
+            self._close()
             raise
         return self
 
@@ -97,11 +97,21 @@ class Session:
         try:
             self.loop.__exit__(kind, error, traceback)
         finally:
-            try:
-                self.rig.plant.close()
-            except PlantError as problem:
-                # What the session did is not lost over how it ended.
-                self.closing_problem = str(problem)
+            self._close()
+
+    def _close(self) -> None:
+        # Until it is done: a second Ctrl-C may come in the middle of it.
+        self.closing_problem = "closing the rig was interrupted"
+        try:
+            self.rig.plant.close()
+        except PlantError as problem:
+            # What the session did is not lost over how it ended.
+            self.closing_problem = str(problem)
+        except Exception as problem:
+            self.closing_problem = f"{type(problem).__name__}: {problem}"
+            raise
+        else:
+            self.closing_problem = None
 
     def _abandon(self, fault: Intervention) -> None:
         """In the guard's thread: the loop waits for something that never comes, and hears no signal."""
@@ -238,7 +248,7 @@ def with_closing_problem(summary: RunSummary, session: Session) -> RunSummary:
     """
     if session.closing_problem is None:
         return summary
-    reason = f"{summary.reason}. SWITCH THE AMPLIFIER OFF: {session.closing_problem}"
+    reason = f"{SWITCH_OFF}: {session.closing_problem}. {summary.reason}"
     fault = summary.fault or Intervention(Reason.PLANT, session.closing_problem, session.loop.clock.now_s())
     return replace(
         summary, outcome="stopped" if summary.outcome == "finished" else summary.outcome, reason=reason, fault=fault

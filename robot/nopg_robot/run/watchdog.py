@@ -13,6 +13,7 @@ from types import TracebackType
 
 from nopg_robot.guard.spawn import IS_POSSIBLE, OutsideGuard
 from nopg_robot.plants.base import Plant, Reading
+from nopg_robot.rig.errors import SWITCH_OFF
 
 #: the process waits for so many times as long as the thread, which knows more and says more
 OUTSIDE_PATIENCE = 2.0
@@ -29,13 +30,16 @@ class GuardedPlant:
 
     :param plant: open
     :param timeout_s: longest time between two writes; None for a plant in simulated time, which stands still meanwhile
-    :param on_hang: told, in the guard's thread, that a call has not come back for ``HANG_S``; by default that is logged
+    :param on_hang: told, in the guard's thread, that a call has not come back for ``HANG_S``, and who has cut the motor, if
+        anybody; by default that is logged
     """
 
     def __init__(self, plant: Plant, timeout_s: float | None, on_hang: Callable[[str], None] = _log.error):
         self._plant, self._timeout_s, self._on_hang = plant, timeout_s, on_hang
         self._lock = threading.Lock()
         self._last_write_s, self._volt = time.perf_counter(), 0.0
+        # What the plant took last; None while nobody knows.
+        self._taken_volt: float | None = 0.0
         self._hushed_until_s = 0.0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,7 +124,13 @@ class GuardedPlant:
     def test_watchdog(self) -> bool:
         """As :meth:`nopg_robot.plants.base.Plant.test_watchdog`."""
         with self._lock:
-            return self._plant.test_watchdog()
+            self.wait_for("the rig to show its watchdog")
+            # A board may get a voltage that moves nothing.
+            self._taken_volt = None
+            try:
+                return self._plant.test_watchdog()
+            finally:
+                self.wait_for(None)
 
     def _write(self, volt: float) -> float:
         """With the lock."""
@@ -128,7 +138,9 @@ class GuardedPlant:
         # The process outside knows of a voltage before the motor does, and of its end afterwards.
         if volt != 0.0 and self._timeout_s is not None:
             self._allow(OUTSIDE_PATIENCE * self._timeout_s)
+        self._taken_volt = None
         applied = self._plant.write(self._volt)
+        self._taken_volt = self._volt
         if self._volt == 0.0:
             self._allow(0.0)
         return applied
@@ -146,8 +158,26 @@ class GuardedPlant:
             is_cut = is_cut or self._cut(look_s)
             waits = self.waits
             if waits is not None and time.perf_counter() - waits[1] > HANG_S:
-                self._on_hang(f"waited {HANG_S:g} s in vain for {waits[0]}")
+                self._on_hang(self._tell_hang(f"waited {HANG_S:g} s in vain for {waits[0]}", is_cut))
                 return
+
+    def _tell_hang(self, waited: str, is_cut: bool) -> str:
+        """
+        :param waited: for what
+        :param is_cut: by this guard
+        :return: the same, and who has cut the motor; or, first of all, that nobody surely has
+        """
+        if is_cut:
+            return f"{waited}; {self.tripped}. The guard has cut the motor"
+        # Whoever holds the lock is inside the plant's driver, and nobody else can write.
+        is_inside = self._lock.locked()
+        if self._taken_volt == 0.0 and not is_inside:
+            return f"{waited}. The motor had no voltage"
+        if self._timeout_s is None and not is_inside:
+            return f"{waited}. Simulated time stands still meanwhile"
+        news = "the rig's own watchdog must act" if self._outside is None else self._outside.news()
+        what = self.tripped or "this program cannot write 0 V"
+        return f"{SWITCH_OFF}: {waited}; {what}; {news or 'the guard process has not cut it'}"
 
     def _cut(self, patience_s: float) -> bool:
         """

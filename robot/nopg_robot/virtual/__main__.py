@@ -85,7 +85,7 @@ def _run_tcp(asked: argparse.Namespace) -> None:
             f"Virtual QUARC model at {host}:{port}",
             "quanser_ip02_quarc",
             f"plant: quarc\n  host: {host}\n  port: {port}\n  doubles: {asked.doubles}\n"
-            f"  watchdog_s: {'null' if asked.watchdog_s is None else asked.watchdog_s}",
+            f"  watchdog_s: {'null' if asked.watchdog_s is None else asked.watchdog_s}\n  virtual: true",
         )
         _wait()
 
