@@ -77,7 +77,10 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "Limits": {
         "voltage_volt": "largest voltage, V; has no default on purpose",
-        "rail_length_m": "travel from stop to stop, m; has no default on purpose, and homing measures it",
+        "rail_length_m": (
+            "travel from stop to stop, or between the points where limit switches open, m; has no default on purpose, and "
+            "homing measures it"
+        ),
         "slew_volt_per_s": "fastest growth of the voltage, V/s; towards zero is always free",
         "rail_margin_m": "the run is cut when the cart comes this near to a stop, m",
         "coasting_time_s": "voltage towards a stop is withheld when speed times this would take the cart into the margin, s",

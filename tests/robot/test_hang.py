@@ -1,6 +1,8 @@
 """A call that never comes back: who has cut the motor is said, and that nobody surely has."""
 
 import os
+import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -130,6 +132,23 @@ def test_what_went_wrong_before_does_not_hide_it(plant: Obstinate, tmp_path: Any
         loop.join()
     assert summary.reason.startswith("SWITCH THE AMPLIFIER OFF")  # type: ignore[attr-defined]
     assert summary.reason.endswith("Before that: x jumped")  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have other pipes")
+def test_a_guard_process_that_is_suspended_is_noticed_soon():
+    pipe = os.pipe()
+    guard = OutsideGuard(Lifeline(pipe[1], b"zero"))
+    try:
+        os.kill(guard.pid, signal.SIGSTOP)
+        words = next((number for number in range(100_000) if guard.allow(10.0) is not None), None)
+        assert words is not None
+        # Two seconds and a little more at 500 cycles a second.
+        assert words <= 1100
+    finally:
+        os.kill(guard.pid, signal.SIGCONT)
+        guard.close()
+        for descriptor in pipe:
+            os.close(descriptor)
 
 
 @pytest.mark.skipif(not IS_POSSIBLE, reason="descriptors cannot be handed on")

@@ -106,6 +106,25 @@ class TestFirmware:
         assert (state.applied_mv, state.flags) == (0, Flag.ENABLED | Flag.WATCHDOG_EXPIRED)
         assert self.firmware.applied_voltages == [(10.0, 1.0), (10.05, 0.0)]
 
+    @pytest.mark.parametrize("cause", ["both limit switches", "its own"])
+    def test_a_fault_is_shown_for_a_while(self, cause: str) -> None:
+        self.send(Configure(1000, 5000), 0.0)
+        self.send(Drive(1000), 1.0)
+        both = Flag.LIMIT_NEGATIVE | Flag.LIMIT_POSITIVE
+        if cause == "its own":
+            self.firmware.fault = True
+        else:
+            self.firmware.limits = both
+        self.firmware.tick(1.001)
+        assert self.firmware.cart.voltage == 0.0
+        self.firmware.fault, self.firmware.limits = False, Flag(0)
+        self.send(Drive(1000), 1.1)
+        state = self.state(1.1)
+        assert (state.applied_mv, state.flags) == (0, Flag.ENABLED | Flag.FAULT)
+        self.send(Drive(1000), 1.102)
+        state = self.state(1.102)
+        assert (state.applied_mv, state.flags) == (1000, Flag.ENABLED)
+
     @pytest.mark.parametrize("message", [Stop(), Configure(50, 5000)])
     def test_expired_until_it_is_told(self, message: Message) -> None:
         self.send(Configure(50, 5000), 0.0)
@@ -171,19 +190,19 @@ class TestFirmware:
         assert self.state(0.0).flags == Flag.ENABLED
 
     def test_fault_and_restart(self) -> None:
-        self.send(Configure(50, 5000), 0.0)
+        self.send(Configure(500, 5000), 0.0)
         self.send(Drive(1000), 0.0)
         self.firmware.fault = True
         self.firmware.tick(0.001)
         assert self.firmware.cart.voltage == 0.0
         assert self.state(0.001).flags & Flag.FAULT
         self.firmware.fault = False
-        self.send(Drive(1000), 0.002)
+        self.send(Drive(1000), 0.102)
         assert self.firmware.cart.voltage == 1.0
         self.firmware.restart()
         assert self.firmware.cart.voltage == 0.0
         assert self.firmware.applied_voltages[-1][1] == 0.0
-        assert self.state(0.003).flags == 0
+        assert self.state(0.103).flags == 0
 
     def test_counters_wrap(self) -> None:
         self.firmware.cart.count_jump = 32_767

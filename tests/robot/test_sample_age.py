@@ -136,7 +136,7 @@ def rig_of(server: VirtualQuarcServer, **sections: dict[str, Any]) -> RigFile:
         "connection": {"host": server.address[0], "port": server.address[1], "read_timeout_s": 0.2, "watchdog_s": None},
         "timing": {"miss_s": 1.0, "watchdog_s": 0.5},
         "limits": {"stale_s": 0.25},
-        "start": {"still_s": 0.1},
+        "start": {"still_s": 0.2},
     }
     for section, fields in sections.items():
         patient[section] = {**patient.get(section, {}), **fields}

@@ -117,9 +117,7 @@ class ControlLoop:
         self._motor_is_off = True
 
     def test_watchdog(self) -> bool:
-        """
-        Let the rig show that its own watchdog acts; see :meth:`nopg_robot.plants.base.Plant.test_watchdog`.
-        """
+        """Let the rig show that its own watchdog acts; see :meth:`nopg_robot.plants.base.Plant.test_watchdog`."""
         try:
             seen = self._plant.test_watchdog()
         except PlantError as error:

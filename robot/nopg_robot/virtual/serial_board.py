@@ -17,6 +17,8 @@ from nopg_robot.virtual.simulated_cart import SimulatedCart
 VOLTAGE_LIMIT_MV = 10_000
 LONGEST_WATCHDOG_MS = 1000
 TICK_S = 0.001
+# So long it shows a fault at least, that nobody who asks now and then overlooks a short one.
+FAULT_HOLD_S = 0.1
 # A line has no end of a connection; a program that drives a cart is never silent for so long.
 LEFT_S = 1.0
 
@@ -46,7 +48,7 @@ class Firmware:
         #: changes of the motor's voltage: seconds on the board's clock, volts
         self.applied_voltages: list[tuple[float, float]] = []
         self._applied_mv = 0
-        self._heard_s = -math.inf
+        self._heard_s = self._fault_until_s = -math.inf
         self.restart()
 
     def restart(self) -> None:
@@ -67,7 +69,7 @@ class Firmware:
         silent_s = 0.0 if self._driven_s is None or self.watchdog_is_broken else time_s - self._driven_s
         if self._driven_s is not None and silent_s >= self._watchdog_s:
             self._expired, self._driven_s = True, None
-        if self._expired or self.fault or self._blocked(self._applied_mv):
+        if self._expired or self._has_fault(time_s) or self._blocked(self._applied_mv):
             self._apply(0, time_s)
 
     def answer(self, frame: Frame, time_s: float) -> bytes:
@@ -119,11 +121,17 @@ class Firmware:
         if self.ignores_drive or not self._configured or not protocol.is_newer(sequence, self._last_command):
             return
         self._last_command = sequence
-        if self._expired or self.fault:
+        if self._expired or self._has_fault(time_s):
             return
         self._driven_s = time_s
         taken_mv = min(max(voltage_mv, -self._limit_mv), self._limit_mv)
         self._apply(0 if self._blocked(taken_mv) else taken_mv, time_s)
+
+    def _has_fault(self, time_s: float) -> bool:
+        # No cart is at both ends: a plug was pulled.
+        if self.fault or self.limits == Flag.LIMIT_NEGATIVE | Flag.LIMIT_POSITIVE:
+            self._fault_until_s = time_s + FAULT_HOLD_S
+        return time_s < self._fault_until_s
 
     def _blocked(self, voltage_mv: int) -> bool:
         """Whether a limit switch is open at the end that this voltage leads to."""
@@ -137,8 +145,8 @@ class Firmware:
 
     def _state(self, time_s: float) -> protocol.State:
         cart, pole = (_wrapped(count, self.counter_bits) for count in self.cart.counts)
-        flags = Flag.ENABLED * self._configured | Flag.WATCHDOG_EXPIRED * self._expired | Flag.FAULT * self.fault
-        flags |= Flag.SLIPPED * self.slipped | self.limits
+        flags = Flag.ENABLED * self._configured | Flag.WATCHDOG_EXPIRED * self._expired
+        flags |= Flag.FAULT * self._has_fault(time_s) | Flag.SLIPPED * self.slipped | self.limits
         time_us = int(time_s * 1e6) & 0xFFFFFFFF
         return protocol.State(time_us, cart, pole, self._applied_mv, self._last_command, int(flags))
 
