@@ -30,8 +30,8 @@ def return_of(algorithm: type[NOPG], data: TransitionDataset, n_updates: int | N
     return float(evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)[0])
 
 
-# With as many updates as one gets without asking, and with fewer.
-@pytest.mark.parametrize(("algorithm", "n_updates", "enough"), [(NOPGD, None, -420.0), (NOPGS, 150, -500.0)])
+# With fewer updates than one gets without asking; benchmarks/robustness.py makes them all.
+@pytest.mark.parametrize(("algorithm", "n_updates", "enough"), [(NOPGD, 200, -420.0), (NOPGS, 150, -500.0)])
 def test_defaults_swing_up_from_the_grid_of_450(algorithm: type[NOPG], n_updates: int | None, enough: float):
     assert return_of(algorithm, grid(15, 15, 2), n_updates) > enough
 

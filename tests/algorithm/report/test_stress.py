@@ -1,5 +1,6 @@
 """Simulated rigs in a report: what the figures say, what is drawn, and what a file keeps of them."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -101,7 +102,8 @@ def test_a_report_shows_it_and_asks_for_care(model, tmp_path):
     assert len(pictures(shown)) == 1
     assert "simulated rigs that might be yours" in section(page, "returns")
     # A program that reads verdicts only is not confused.
-    (found,) = reports_beside(tmp_path / "policy.onnx", report.summary.policy_digest)
+    policy = model.export(tmp_path / "policy.onnx")
+    (found,) = reports_beside(policy, hashlib.sha256(policy.read_bytes()).hexdigest())
     assert (found.problem, found.verdict) == (None, "care")
     assert any("5 of 10 held" in reason for reason in found.reasons)
 

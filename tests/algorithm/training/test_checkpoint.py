@@ -109,7 +109,7 @@ def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, monkeypatch,
     # The model that goes on in the same process is the reference: without a seed, there is no second one like it.
     model.learn(40, callback=[NOPGCheckpointCallback(tmp_path / "run.ckpt", 50), _CopyAt(23, tmp_path / "copy.ckpt")])
     given = {"held_out": arguments["held_out"]} if "held_out" in arguments else {}
-    resumed = NOPG.resume(tmp_path / "copy.ckpt", data, device="cpu", **given)
+    resumed = NOPG.resume(tmp_path / "copy.ckpt", data, device="cpu", trust=True, **given)
     assert resumed.num_timesteps == 23
     assert_same_bits(finish(resumed, 40), model)
 
@@ -135,7 +135,7 @@ def test_a_course_of_candidates_goes_on_wherever_it_was_broken_off(tmp_path, arg
     model = build(data, **COURSE, **arguments)
     model.learn(12, callback=[_CopyAt(update, tmp_path / f"{update}.ckpt") for update in MIDST])
     for update in MIDST if arguments == {"variant": "D"} else (3, 8):
-        resumed = NOPG.resume(tmp_path / f"{update}.ckpt", data, device="cpu")
+        resumed = NOPG.resume(tmp_path / f"{update}.ckpt", data, device="cpu", trust=True)
         assert (resumed.num_timesteps, resumed.candidates) == (update, ())
         assert_same_bits(finish(resumed, 12), model)
         assert [str(candidate) for candidate in resumed.candidates] == [str(candidate) for candidate in model.candidates]
