@@ -77,7 +77,7 @@ def _trial(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     # Not what an earlier run has left.
     shutil.rmtree(folder, ignore_errors=True)
     task = TASKS[asked.task]
-    cart = SimulatedCart(parameters, lifts_pole=task.pole == "upright", seed=seed)
+    cart = SimulatedCart(parameters, lifts_pole=task.pole == "upright" or task.fallen_s > 0, seed=seed)
     server = nullcontext() if asked.fast else VirtualQuarcServer(cart, watchdog_s=PATIENT_S)
     begun_s = time.monotonic()
     with server:

@@ -213,6 +213,16 @@ def test_what_was_recorded_before_an_interruption_counts(folder, monkeypatch):
     assert folder.rig_seconds - before_s < 1.0
 
 
+def test_a_pole_that_is_let_go_falls_all_the_way(folder):
+    folder.task = replace(folder.task, pole="hanging", fallen_s=2.0)
+    rig_half(folder).random_voltages(folder.round(0))
+    assert [path.name for path in folder.round(0).logs()] == ["fallen-01.npz", "first-01.npz"]
+    cosines = observations_of(read_flight(folder.round(0).logs()[0]))[:, 2]
+    assert cosines.max() > 0.99
+    assert cosines.min() < 0.0
+    assert folder.rig_seconds_of(folder.round(0), "fallen") == pytest.approx(2.0, abs=0.5)
+
+
 def test_a_policy_that_works_flies_twice(folder):
     one = folder.round(1)
     rig_half(folder).fly(one, OnnxPolicy(write_policy(folder.path / "policy.onnx")))

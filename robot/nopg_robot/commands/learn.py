@@ -132,14 +132,17 @@ class _Learning:
         if yes and not may_fly_unasked(named):
             raise ValueError("--yes: this rig may be real, and somebody must agree before every round")
         self.folder = LearningFolder.create(where, task, named, seed)
-        self._rig = command_line.rig_named(rig, fast=fast, lifts_pole=self.folder.task.pole == "upright")
+        self._rig = command_line.rig_named(
+            rig, fast=fast, lifts_pole=self.folder.task.pole == "upright" or self.folder.task.fallen_s > 0
+        )
         longest_s, wanted_s = self._rig.limits.max_seconds, max(self.folder.task.flight_s, self.folder.task.episode_s)
         if wanted_s > longest_s:
             raise ValueError(
                 f"task: flights of {wanted_s:g} s are longer than the rig file's limits.max_seconds, {longest_s:g}"
             )
-        if not self.folder.task.first_s < rig_seconds < math.inf:
-            raise ValueError(f"--rig-seconds: must be above the task's {self.folder.task.first_s:g} s of random voltages")
+        self._random_s = self.folder.task.first_s + self.folder.task.fallen_s
+        if not self._random_s < rig_seconds < math.inf:
+            raise ValueError(f"--rig-seconds: must be above the task's {self._random_s:g} s of random voltages")
         self._terminal, self._console, self._yes = terminal, terminal.console, yes
         # Of the report on the policy that flies next.
         self._bands: list[Any] = []
@@ -155,7 +158,7 @@ class _Learning:
         """
         first = self.folder.round(0)
         if not first.is_flown:
-            self._ask(f"Random voltages of up to {self._rig.limits.voltage_volt:g} V, for {self.folder.task.first_s:g} s?")
+            self._ask(f"Random voltages of up to {self._rig.limits.voltage_volt:g} V, for {self._random_s:g} s?")
             self._rig_half.random_voltages(first)
         while True:
             last = self.folder.rounds[-1]

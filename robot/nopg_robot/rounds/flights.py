@@ -36,6 +36,8 @@ _OF_THE_POLICY = frozenset(
 # Far more than fit into the time that is asked for.
 _MANY_EPISODES = 10_000
 _LEAST_EPISODE_S = 0.5
+# A pole that is let go has fallen, and swung through, by then.
+_FALL_S = 2.0
 
 
 class FlightStoppedError(RobotError):
@@ -80,28 +82,37 @@ class RigHalf:
 
         :param one: the round of the random voltages
         """
+        self._record(one, "first", self.task.first_s, self.task.pole)
+        self._record(one, "fallen", self.task.fallen_s, "upright")
+        one.write_flown([])
+
+    def _record(self, one: Round, kind: str, seconds: float, pole: str) -> None:
         rig = self.rig
-        while (lacking_s := self._lacking_s()) > 0:
-            log = one.next_log("first")
+        reach_m = rig.limits.rail_length_m / 2.0 - rig.limits.rail_margin_m
+        # A period more or less.
+        while (lacking_s := seconds - self.folder.rig_seconds_of(one, kind)) > 1.5 / rig.rates.control_hz:
+            log = one.next_log(kind)
             generator = self._generator(one, log)
-            reach_m = rig.limits.rail_length_m / 2.0 - rig.limits.rail_margin_m
             options = CollectOptions(
                 episodes=_MANY_EPISODES,
                 transitions=max(1, round(lacking_s * rig.rates.control_hz)),
-                seconds=max(_LEAST_EPISODE_S, min(self.task.episode_s, lacking_s)),
+                seconds=max(_LEAST_EPISODE_S, min(self.task.episode_s if kind == "first" else _FALL_S, lacking_s)),
                 spread_m=0.3 * reach_m,
-                pole=self.task.pole,
+                pole=pole,
                 plant=self.plant,
                 seed=int(generator.integers(2**31)),
+                may_fall=kind == "fallen",
             )
-            behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator, to_and_fro=self.task.pole == "hanging")
-            with self.around_flight(f"Random voltages, {lacking_s:.0f} s of them", log, lacking_s) as shown:
+            behaviour = held_voltages(rig.limits.voltage_volt, reach_m, generator, to_and_fro=pole == "hanging")
+            what = (
+                f"Random voltages, the pole {'hanging' if pole == 'hanging' else 'let go upright'}, {lacking_s:.0f} s of them"
+            )
+            with self.around_flight(what, log, lacking_s) as shown:
                 summary = collect(behaviour, rig, log, options, **shown)
                 self.ended(summary)
             # A rig on which nothing can be recorded is not tried for ever.
-            if _says_nothing(summary) or self._lacking_s() >= lacking_s:
+            if _says_nothing(summary) or seconds - self.folder.rig_seconds_of(one, kind) >= lacking_s:
                 raise FlightStoppedError(summary)
-        one.write_flown([])
 
     def fly(self, one: Round, policy: OnnxPolicy) -> None:
         """
@@ -159,11 +170,6 @@ class RigHalf:
             self.ended(summary)
         if _says_nothing(summary):
             raise FlightStoppedError(summary)
-
-    def _lacking_s(self) -> float:
-        lacking_s = min(self.task.first_s, self.most_seconds) - self.folder.rig_seconds
-        # A period more or less.
-        return lacking_s if lacking_s > 1.5 / self.rig.rates.control_hz else 0.0
 
     @property
     def left_s(self) -> float:

@@ -216,6 +216,14 @@ class LearningFolder:
         """How long somebody was in command of the rig who is to be learned from, by the clock."""
         return sum(_seconds_in_command(log.of_phase(*LEARNING_PHASES)) for log in self.flights())
 
+    def rig_seconds_of(self, one: Round, kind: str) -> float:
+        """
+        :param one: a round
+        :param kind: how the names of its logs begin
+        """
+        logs = [_read(path) for path in one.logs() if path.name.startswith(f"{kind}-")]
+        return sum(_seconds_in_command(log.of_phase(*LEARNING_PHASES)) for log in logs if log is not None)
+
     def write_table(self) -> Path:
         """Of all rounds, for a person."""
         target = self.path / "rounds.csv"

@@ -28,6 +28,7 @@ class CollectOptions:
     :param seconds: longest episode
     :param spread_m: the cart starts within so far of the rail's middle, anywhere with equal odds; 0 for always the middle
     :param pole: how it starts, ``"upright"`` or ``"hanging"``
+    :param may_fall: a pole that falls from upright does not end an episode
     :param plant: ``"rig"``, ``"auto"`` or ``"simulated"``
     :param require_hardware: refuse a simulation
     :param seed: of the starts
@@ -41,6 +42,7 @@ class CollectOptions:
     plant: str = "rig"
     require_hardware: bool = False
     seed: int = 0
+    may_fall: bool = False
 
     def check(self, rig: RigFile) -> None:
         """
@@ -119,7 +121,7 @@ def _episodes(
             loop.begin_episode()
             session.start(options.pole, float(rng.uniform(-options.spread_m, options.spread_m)))
             message = f"Episode {number}, {len(rewards)} transitions so far."
-            loop.begin("collect", message, Checks(angle=options.pole == "upright"))
+            loop.begin("collect", message, Checks(angle=options.pole == "upright" and not options.may_fall))
             episode = run_episode(session, behaviour, observe, seconds=options.seconds)
             rewards += episode.rewards
             seconds += episode.seconds
