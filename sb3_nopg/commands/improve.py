@@ -5,8 +5,6 @@ import inspect
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -17,7 +15,7 @@ from rich.console import Console
 import nopg_envs  # noqa: F401 - makes the environments known
 from nopg_robot.flight.log import FlightLog
 from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
-from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round
+from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, working_alone
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
 from sb3_nopg.commands.failures import note, one_line_errors
 from sb3_nopg.commands.stress import stress_of
@@ -58,7 +56,8 @@ def improve(
     if not flown:
         raise InputError("FLIGHTS_DIR", f"nothing has been flown yet in {folder}", "Run nopg-learn on the rig first")
     following = shared.round(flown[-1].number + 1)
-    with _alone(folder):
+    # One learner after the other: one that was left behind by a program that was killed is waited for.
+    with working_alone(folder, "learner", lambda: note("another learner is at work in this folder; waiting for it")):
         there = following.learned
         if there is None or (there.policy == "" and not there.done and not review):
             _Learner(shared, flown[-1], following).work(updates, review=review)
@@ -70,21 +69,6 @@ def improve(
     if not learned.done and learned.policy:
         named = f" --task YOUR_{TASK_FILE}" if shared.about["task"] == TASK_FILE else ""
         console.print(f"On the rig: nopg-learn --folder {folder}{named} --rig YOUR_RIG.yaml", markup=False)
-
-
-@contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[None]:
-    """One learner after the other: one that was left behind by a program that was killed is waited for."""
-    with (folder / ".learner.lock").open("a") as lock:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                note("another learner is at work in this folder; waiting for it")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 class _Learner:

@@ -15,7 +15,7 @@ from nopg_robot.flight.log import read_flight
 from nopg_robot.rounds import flights
 from nopg_robot.rounds.exploring import exploring, held_voltages
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
-from nopg_robot.rounds.folder import Learned, LearningFolder, observations_of
+from nopg_robot.rounds.folder import Learned, LearningFolder, observations_of, working_alone
 from nopg_robot.rounds.task import TASKS, load_task, upright_at_the_end
 from nopg_robot.run.session import RunSummary
 
@@ -136,6 +136,18 @@ def test_killed_while_it_was_made_a_folder_is_made_again(tmp_path, task_file):
     (path / "task.py").write_text("half of")
     (path / "task.json.77.partial").touch()
     assert LearningFolder.create(path, str(task_file), fast_rig(), seed=3).task.name == "mine"
+
+
+def test_one_program_of_a_kind_at_a_time(folder):
+    with (
+        working_alone(folder.path, "rig"),
+        working_alone(folder.path, "learner"),
+        pytest.raises(ValueError, match="another program is at work"),
+        working_alone(folder.path, "rig"),
+    ):
+        pass
+    with working_alone(folder.path, "rig"):
+        pass
 
 
 def test_the_table_has_a_line_for_each_round(folder):

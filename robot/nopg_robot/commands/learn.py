@@ -24,7 +24,7 @@ from nopg_robot.console.feed import BesideConsole, OperatorConsole
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rig.file import may_fly_unasked
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
-from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, asked_before
+from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, asked_before, working_alone
 from nopg_robot.run.session import RunSummary
 from nopg_robot.run.stop import StopRequest
 
@@ -73,7 +73,8 @@ def learn_command(
                     console.print(f"Console, for all flights: {page.address}", markup=False)
                 terminal = _Terminal(console, page, plain=plain)
                 work = _Learning(*chosen, terminal, fast=fast, yes=yes, rig_seconds=rig_seconds)
-                is_done = work.run(rounds, _learner(learner), [] if updates is None else ["--updates", str(updates)])
+                with working_alone(where, "rig"):
+                    is_done = work.run(rounds, _learner(learner), [] if updates is None else ["--updates", str(updates)])
         except _LearnerFailedError as failure:
             console.print(str(failure), style="bold red", markup=False)
             return failure.exit_code

@@ -16,7 +16,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -253,6 +255,28 @@ class LearningFolder:
             flights = str(len(one.logs()))
             rows.append((str(one.number), *told[:5], flights, str(sum(succeeded)) if one.is_flown else "", told[5]))
         return rows
+
+
+@contextmanager
+def working_alone(path: Path, role: str, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """
+    :param path: of a folder
+    :param role: of which one program at a time may be at work in it
+    :param on_wait: told that another one is at work, which is waited for; None to refuse
+    :raises ValueError: if there is another one
+    """
+    with (path / f".{role}.lock").open("a") as lock:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if on_wait is None:
+                    raise ValueError(f"{path}: another program is at work there") from error
+                on_wait()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def asked_before(path: Path) -> tuple[str, int]:
