@@ -103,9 +103,15 @@ class _Learner:
                 share = self._predicted_share(self._fit(self._data, scale), self.shared.path / last.policy)
             good = self.last.succeeded
             says.append(f"{sum(good)} of {len(good)} flights reached the goal; {share:.0%} of predicted ones do.")
-            if len(good) >= ENOUGH_FLIGHTS and all(good) and share >= _ENOUGH_PREDICTED:
-                says.append(f"Flights and prediction agree: the task is done, by {last.policy}.")
-                self._leave(last.policy, True, says, share, ratios, scale)
+            if len(good) >= ENOUGH_FLIGHTS and all(good):
+                agree = share >= _ENOUGH_PREDICTED
+                says.append(
+                    f"Flights and prediction agree: the task is done, by {last.policy}."
+                    if agree
+                    # What the model does not understand is no reason to give up what works.
+                    else f"The flights are better than the model knows, so {last.policy} flies again for it to learn from."
+                )
+                self._leave("" if review and not agree else last.policy, agree, says, share, ratios, scale)
                 return
         if review:
             self._leave("", False, says, share, ratios, scale)

@@ -11,11 +11,20 @@ from helpers.rigs import fast_rig
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rounds.flights import RigHalf
 from nopg_robot.rounds.folder import Learned, LearningFolder
+from sb3_nopg.commands import improve
 from sb3_nopg.commands.main import app
+from sb3_nopg.prediction.rollouts import Rollouts
 
 
 def run(*words):
     return CliRunner().invoke(app, ["improve", *map(str, words)])
+
+
+def nowhere(model, policy, starts, n_steps, noise_seed=None):
+    """A prediction in which everything falls at once."""
+    n = len(starts)
+    states = np.full((n_steps + 1, n, 5), np.nan)
+    return Rollouts(states, states[1:, :, :1], states[1:, :, 0], np.zeros(n, int), np.ones(n, bool), np.full(n, -1))
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +49,13 @@ def test_nothing_flown_is_nothing_to_learn_from(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_learns_judges_and_sees_when_the_task_is_done(recorded):
+def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     result = run(recorded.path, "--updates", 2)
     assert result.exit_code == 0, result.output
     assert "On the rig: nopg-learn" in result.output
     first = recorded.round(1)
     assert {path.name for path in first.folder.iterdir()} >= {"learned.json", "policy.onnx", "model.zip", "report.html"}
-    assert first.learned.n_transitions == pytest.approx(250, abs=30)
+    assert first.learned.n_transitions == pytest.approx(400, abs=40)
     written = (first.folder / "policy.onnx").stat().st_mtime
     assert run(recorded.path).exit_code == 0
     assert (first.folder / "policy.onnx").stat().st_mtime == written
@@ -57,6 +66,15 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded):
         first, OnnxPolicy(first.folder / "policy.onnx")
     )
     assert first.succeeded == [True, True]
+    # What works is kept, whatever the model says of it.
+    with monkeypatch.context() as patched:
+        patched.setattr(improve, "follow", nowhere)
+        result = run(recorded.path)
+    assert result.exit_code == 0, result.output
+    assert "round-01/policy.onnx flies again" in result.output
+    kept = recorded.round(2).learned
+    assert (kept.policy, kept.done, kept.predicted_to_succeed) == ("round-01/policy.onnx", False, 0.0)
+    (recorded.round(2).folder / "learned.json").unlink()
     result = run(recorded.path)
     assert result.exit_code == 0, result.output
     done = recorded.round(2).learned
