@@ -67,6 +67,17 @@ def test_it_learns_and_stops_by_itself(tmp_path, arguments):
     assert lines[-1].endswith("yes")
 
 
+def test_what_a_killed_learner_has_left_is_learned_again(tmp_path, arguments):
+    folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    folder.round(0).write_flown([])
+    (folder.round(1).folder / "model.zip").write_bytes(b"half")
+    (folder.round(1).folder / "learned.json.77.partial").touch()
+    OtherComputer(folder.path).start()
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == ExitCode.FINISHED, result.output
+    assert folder.round(1).succeeded == [True, True]
+
+
 def test_a_policy_that_is_not_the_judged_one_does_not_fly(tmp_path, arguments):
     folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
     folder.round(0).write_flown([])
