@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,10 @@ def _trial(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     shutil.rmtree(folder, ignore_errors=True)
     task = TASKS[asked.task]
     cart = SimulatedCart(parameters, lifts_pole=task.pole == "upright" or task.fallen_s > 0, seed=seed)
-    server = nullcontext() if asked.fast else VirtualQuarcServer(cart, watchdog_s=PATIENT_S)
     begun_s = time.monotonic()
-    with server:
-        rig = _rig(parameters, seed, None if asked.fast else server.address)  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        server = None if asked.fast else stack.enter_context(VirtualQuarcServer(cart, watchdog_s=PATIENT_S))
+        rig = _rig(parameters, seed, None if server is None else server.address)
         path = asked.work / f"{asked.task}-{seed}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(rig), encoding="utf-8")

@@ -40,6 +40,9 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], objec
     partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
     try:
         write(partial)
+        # On the disk before it takes the name of the one before: a power cut must not leave neither.
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)

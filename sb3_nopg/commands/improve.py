@@ -104,14 +104,16 @@ class _Learner:
             good = self.last.succeeded
             says.append(f"{sum(good)} of {len(good)} flights reached the goal; {share:.0%} of predicted ones do.")
             if len(good) >= ENOUGH_FLIGHTS and all(good):
-                agree = share >= _ENOUGH_PREDICTED
-                says.append(
-                    f"Flights and prediction agree: the task is done, by {last.policy}."
-                    if agree
-                    # What the model does not understand is no reason to give up what works.
-                    else f"The flights are better than the model knows, so {last.policy} flies again for it to learn from."
-                )
-                self._leave("" if review and not agree else last.policy, agree, says, share, ratios, scale)
+                # What the model does not understand is no reason to give up what works.
+                done, kept = share >= _ENOUGH_PREDICTED, last.policy
+                if done:
+                    says.append(f"Flights and prediction agree: the task is done, by {kept}.")
+                elif review:
+                    says.append(f"{kept} flies better than the model knows, which is no agreement.")
+                    kept = ""
+                else:
+                    says.append(f"The flights are better than the model knows, so {kept} flies again for it to learn from.")
+                self._leave(kept, done, says, share, ratios, scale)
                 return
         if review:
             self._leave("", False, says, share, ratios, scale)

@@ -67,6 +67,19 @@ def test_it_learns_and_stops_by_itself(tmp_path, arguments):
     assert lines[-1].endswith("yes")
 
 
+def test_one_page_shows_all_flights(tmp_path, arguments):
+    OtherComputer(tmp_path / "learning").start()
+    result = CliRunner().invoke(app, [*arguments, "--console"])
+    assert result.exit_code == ExitCode.FINISHED, result.output
+    assert result.output.count("http://127.0.0.1:") == 1
+
+
+def test_an_unknown_learner_is_refused(arguments):
+    result = CliRunner().invoke(app, [*arguments, "--learner", "nowhere"])
+    assert result.exit_code == ExitCode.USAGE
+    assert "known are here, elsewhere and auto" in result.output
+
+
 def test_what_a_killed_learner_has_left_is_learned_again(tmp_path, arguments):
     folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
     folder.round(0).write_flown([])
@@ -135,6 +148,12 @@ def test_a_task_that_is_not_learned_has_an_exit_code_of_its_own(tmp_path, argume
     result = CliRunner().invoke(app, [*arguments, "--rounds", "1"])
     assert result.exit_code == ExitCode.NOT_LEARNED, result.output
     assert "not done" in result.output
+
+
+def test_rig_time_must_do_for_the_random_voltages(arguments):
+    result = CliRunner().invoke(app, [*arguments, "--rig-seconds", "2"])
+    assert result.exit_code == ExitCode.USAGE
+    assert "must be above the task's 3 s of random voltages" in result.output
 
 
 def test_nobody_flies_a_real_rig_without_being_asked(tmp_path):

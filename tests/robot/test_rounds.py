@@ -76,6 +76,11 @@ def test_a_task_that_is_none_is_refused(tmp_path, text, told):
         load_task(str(path))
 
 
+def test_a_pole_that_is_let_go_does_not_say_where_the_task_starts():
+    with pytest.raises(ValueError, match="with initial_state"):
+        replace(TASKS["balance"], fallen_s=1.0)
+
+
 def test_an_unknown_task_is_refused():
     with pytest.raises(ValueError, match="known are balance, swing_up, or a Python file"):
         load_task("juggle")
@@ -134,7 +139,7 @@ def test_killed_while_it_was_made_a_folder_is_made_again(tmp_path, task_file):
     path = tmp_path / "learning"
     path.mkdir()
     (path / "task.py").write_text("half of")
-    (path / "task.json.77.partial").touch()
+    (path / ".task.77.partial.json").touch()
     assert LearningFolder.create(path, str(task_file), fast_rig(), seed=3).task.name == "mine"
 
 
@@ -226,7 +231,7 @@ def test_what_was_recorded_before_an_interruption_counts(folder, monkeypatch):
 
 
 def test_a_pole_that_is_let_go_falls_all_the_way(folder):
-    folder.task = replace(folder.task, pole="hanging", fallen_s=2.0)
+    folder.task = replace(folder.task, pole="hanging", fallen_s=2.0, initial_state=(0.0, 0.0, -1.0, 0.0, 0.0))
     rig_half(folder).random_voltages(folder.round(0))
     assert [path.name for path in folder.round(0).logs()] == ["fallen-01.npz", "first-01.npz"]
     cosines = observations_of(read_flight(folder.round(0).logs()[0]))[:, 2]

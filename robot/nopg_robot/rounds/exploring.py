@@ -1,11 +1,11 @@
 """Voltages to learn from: held ones at random, alone or on top of a policy's."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
-from nopg_envs.behaviours import HOLD_STEPS
+from nopg_envs.behaviours import Behaviour, held
 from nopg_robot.run.session import Policy
 
 # Share of the voltage limit by which a cart at the end of its way is pulled back on average: voltages that know nothing of
@@ -27,11 +27,11 @@ def held_voltages(limit_volt: float, reach_m: float, generator: np.random.Genera
     :param to_and_fro: each against the one before and for about half a swing, which makes a hanging pole swing high;
         otherwise every voltage equally likely, for 2 to 19 control periods
     """
-    draw = _to_and_fro(generator, limit_volt) if to_and_fro else _held(generator, limit_volt)
+    draw = (_to_and_fro if to_and_fro else held)(_range(limit_volt), generator)
 
     def act(observation: np.ndarray) -> np.ndarray:
         pull = PULL * limit_volt * float(np.clip(observation[0] / reach_m, -1.0, 1.0))
-        return np.clip(draw() - pull, -limit_volt, limit_volt)
+        return np.clip(draw(observation) - pull, -limit_volt, limit_volt)
 
     return act
 
@@ -43,36 +43,26 @@ def exploring(policy: Policy, limit_volt: float, generator: np.random.Generator)
     :param generator: drawn from
     :return: the same with held random voltages on top
     """
-    draw = _held(generator, ADDED * limit_volt)
+    draw = held(_range(ADDED * limit_volt), generator)
 
     def act(observation: np.ndarray) -> Any:
-        return np.clip(policy(observation) + draw(), -limit_volt, limit_volt)
+        return np.clip(policy(observation) + draw(observation), -limit_volt, limit_volt)
 
     return act
 
 
-def _held(generator: np.random.Generator, reach_volt: float) -> Callable[[], np.ndarray]:
-    voltage, n_left = np.zeros(1), 0
-
-    def draw() -> np.ndarray:
-        nonlocal voltage, n_left
-        if n_left == 0:
-            voltage = generator.uniform(-reach_volt, reach_volt, size=1)
-            n_left = int(generator.integers(*HOLD_STEPS, endpoint=True))
-        n_left -= 1
-        return voltage
-
-    return draw
+def _range(limit_volt: float) -> spaces.Box:
+    return spaces.Box(-limit_volt, limit_volt, (1,), dtype=np.float64)
 
 
-def _to_and_fro(generator: np.random.Generator, limit_volt: float) -> Callable[[], np.ndarray]:
+def _to_and_fro(voltages: spaces.Box, generator: np.random.Generator) -> Behaviour:
     voltage, n_left, sign = np.zeros(1), 0, 1.0
 
-    def draw() -> np.ndarray:
+    def draw(observation: np.ndarray) -> np.ndarray:
         nonlocal voltage, n_left, sign
         if n_left == 0:
             sign = -sign
-            voltage = sign * limit_volt * generator.uniform(*_SWING_SHARES, size=1)
+            voltage = sign * voltages.high * generator.uniform(*_SWING_SHARES, size=1)
             n_left = int(generator.integers(*_SWING_STEPS, endpoint=True))
         n_left -= 1
         return voltage

@@ -12,8 +12,8 @@ middle finds out where to go on:
 """
 
 import csv
+import io
 import json
-import os
 import re
 import shutil
 import sys
@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from nopg_envs.command_line import write_atomically
 from nopg_robot.flight.journal import JOURNAL_SUFFIX
 from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, FlightLogError, read_flight
 from nopg_robot.rig.file import RigFile
@@ -176,7 +177,7 @@ class LearningFolder:
             load_task(task)
             path.mkdir(parents=True, exist_ok=True)
             # Whoever was killed here has left no more than these.
-            if any(each.name != TASK_FILE and each.suffix != ".partial" for each in path.iterdir()):
+            if any(each.name != TASK_FILE and ".partial" not in each.suffixes for each in path.iterdir()):
                 raise ValueError(f"{path}: has files but no task.json; choose another folder")
             if task not in TASKS:
                 shutil.copyfile(task, path / TASK_FILE)
@@ -216,25 +217,21 @@ class LearningFolder:
     @property
     def rig_seconds(self) -> float:
         """How long somebody was in command of the rig who is to be learned from, by the clock."""
-        return sum(_seconds_in_command(log.of_phase(*LEARNING_PHASES)) for log in self.flights())
+        return sum(self.rig_seconds_of(one) for one in self.rounds)
 
-    def rig_seconds_of(self, one: Round, kind: str) -> float:
+    def rig_seconds_of(self, one: Round, kind: str = "") -> float:
         """
         :param one: a round
         :param kind: how the names of its logs begin
         """
-        logs = [_read(path) for path in one.logs() if path.name.startswith(f"{kind}-")]
+        logs = [_read(path) for path in one.logs() if path.name.startswith(kind)]
         return sum(_seconds_in_command(log.of_phase(*LEARNING_PHASES)) for log in logs if log is not None)
 
     def write_table(self) -> Path:
         """Of all rounds, for a person."""
-        target = self.path / "rounds.csv"
-        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(_TABLE)
-            writer.writerows(self.table())
-        os.replace(partial, target)
+        target, lines = self.path / "rounds.csv", io.StringIO(newline="")
+        csv.writer(lines).writerows([_TABLE, *self.table()])
+        write_atomically(target, lambda partial: partial.write_text(lines.getvalue(), encoding="utf-8", newline=""))
         return target
 
     def table(self) -> list[tuple[str, ...]]:
@@ -324,10 +321,5 @@ def _read_json(path: Path) -> Any:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all, and on the disk before it has its name."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    text = json.dumps(content, indent=2) + "\n"
+    write_atomically(path, lambda partial: partial.write_text(text, encoding="utf-8"))

@@ -63,6 +63,8 @@ class LearningTask:
                 raise ValueError(f"{field}: must be a positive number of seconds, got {getattr(self, field)}")
         if not 0 <= self.fallen_s < float("inf"):
             raise ValueError(f"fallen_s: must be a number of seconds, got {self.fallen_s}")
+        if self.fallen_s and self.initial_state is None:
+            raise ValueError("fallen_s: episodes then start in two ways; say which is the task's, with initial_state")
         if not 0 < self.gamma < 1:
             raise ValueError(f"gamma: must be between 0 and 1, got {self.gamma}")
         if self.initial_state is not None and len(self.initial_state) != 5:

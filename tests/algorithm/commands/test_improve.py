@@ -48,6 +48,14 @@ def test_nothing_flown_is_nothing_to_learn_from(tmp_path):
     assert "nothing has been flown yet" in result.output
 
 
+def test_a_task_that_is_a_program_needs_trust(tmp_path):
+    task = tmp_path / "mine.py"
+    task.write_text("from nopg_robot.rounds.task import TASKS\n\nTASK = TASKS['balance']\n")
+    folder = LearningFolder.create(tmp_path / "learning", str(task), fast_rig(), seed=0)
+    assert "only run with --trust" in run(folder.path).output
+    assert "nothing has been flown yet" in run(folder.path, "--trust").output
+
+
 @pytest.mark.slow
 def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     result = run(recorded.path, "--updates", 2)
