@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo check test coverage lint type format bench docs firmware clean
+.PHONY: help demo check test coverage lint type format bench wheel docs firmware clean
 .DEFAULT_GOAL := help
 
 help:
@@ -10,21 +10,29 @@ help:
 	@echo "make check   lint, types and the tests that are quick, before every commit"
 	@echo "make test    run the tests, on all cores"
 	@echo "make coverage"
-	@echo "             the same one after the other, and which lines they reach"
+	@echo "             the same, and which lines they reach"
 	@echo "make lint    check style and the import contracts"
 	@echo "make type    check types"
 	@echo "make format  format the code"
 	@echo "make docs    build the documentation"
+	@echo "make wheel   build the package and check it, into dist"
 	@echo "make firmware"
 	@echo "             build the serial board's hex files, into robot/firmware/build"
 	@echo "make bench   measure speed and rewrite benchmarks/results"
 
-.venv/installed: pyproject.toml constraints.txt
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# A third of the packages is enough to try it.
+.venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP_INSTALL) -e ".[export,robot]"
 	@touch $@
 
-demo: .venv/installed
+.venv/installed: .venv/demo
+	$(PIP_INSTALL) -e ".[dev]"
+	@touch $@
+
+demo: .venv/demo
 	$(BIN)/nopg demo
 
 check: lint type
@@ -35,7 +43,10 @@ test: .venv/installed
 	$(BIN)/pytest -m real_time
 
 coverage: .venv/installed
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m "not real_time" --numprocesses auto --dist worksteal
+	$(BIN)/coverage run -m pytest -m real_time
+	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered
 
 lint: .venv/installed
@@ -58,6 +69,13 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/guard.py
 	$(BIN)/python benchmarks/console.py
 
+# What a release is made of; docs/release.md has the rest.
+wheel: .venv/demo
+	$(PIP_INSTALL) "build>=1.2" "twine>=6"
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist
+	$(BIN)/twine check --strict dist/*
+
 docs: .venv/installed
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
@@ -67,4 +85,4 @@ firmware:
 	@$(MAKE) --no-print-directory -C robot/firmware
 
 clean:
-	rm -rf robot/firmware/build docs/_build .venv build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
+	rm -rf robot/firmware/build docs/_build .venv build dist *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis runs

@@ -7,7 +7,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
@@ -19,19 +19,22 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
 
 from sb3_nopg.bellman.settings import EstimatorSettings, SampleSettings
-from sb3_nopg.common.arrays import regular_array
+from sb3_nopg.common.arrays import flat_box, regular_array
 from sb3_nopg.common.checks import check_not_normalized, check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.processes import Processes
+from sb3_nopg.common.progress import phase, shown
 from sb3_nopg.data.buffer import (
     FixedReplayBuffer,
     check_fits_spaces,
+    check_observations_inside,
     read_replay_buffer,
     spaces_of,
 )
 from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint, settings_of
 from sb3_nopg.data.held_out import split_off
+from sb3_nopg.data.quantities import Quantities, check_same
 from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
 from sb3_nopg.kernels.bandwidth import Bandwidths
 from sb3_nopg.policies.export import export
@@ -43,15 +46,12 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.policies.told_names import told_by_environment
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judged, Judgement
-from sb3_nopg.prediction.rollouts import Rollouts
+from sb3_nopg.prediction.questions import Questions
 from sb3_nopg.prediction.starts import Starts
-from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
-from sb3_nopg.report.policy_files import bind_reports
-from sb3_nopg.report.stress import StressResult
-from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.training import checkpoint
 from sb3_nopg.training.candidates import Candidate
 from sb3_nopg.training.distributed import AgreedCallback, check_same_everywhere, join_processes
@@ -63,8 +63,12 @@ from sb3_nopg.training.log import (
 from sb3_nopg.training.loop import FixedDataAlgorithm
 from sb3_nopg.training.model_file import check_version
 from sb3_nopg.training.offline_env import OfflineVecEnv, offline_vec_env
-from sb3_nopg.training.settings import check_no_old_names, check_settings, restored_model_settings
+from sb3_nopg.training.settings import check_no_old_names, check_settings, restored_model_settings, without_default_network
 from sb3_nopg.training.training import Training, TrainingOptions
+
+if TYPE_CHECKING:
+    from sb3_nopg.report.stress import StressResult
+    from sb3_nopg.report.summary import ReportSummary
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 
@@ -74,10 +78,10 @@ _LEAST_SPREAD = {"model": 0.01, "samples": 1e-8}
 # What belongs to the data, or can be prepared again from it.
 _UNSAVED = ("dataset", "_training", "distributed", "processes")
 # Of its own that a saved model holds.
-_RECORDS = (Candidate, Judged, Judgement)
+_RECORDS = (Candidate, Judged, Judgement, Quantities)
 
 
-class NOPG(FixedDataAlgorithm):
+class NOPG(Questions, FixedDataAlgorithm):
     """
     Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020), with a deterministic
     policy; :class:`NOPGS` has a stochastic one.
@@ -91,8 +95,10 @@ class NOPG(FixedDataAlgorithm):
     :param env: environment, its id or a VecEnv, for its spaces and for evaluation; None to take the spaces from the data
     :param learning_rate: for Adam, a number or a function of the progress remaining (from 1 to 0)
     :param gamma: discount, in [0, 1)
+    :param stats_window_size: episodes that SB3's callbacks average their rewards over; training has none of its own
     :param tensorboard_log: where to log for tensorboard
-    :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` and ``activation_fn``
+    :param policy_kwargs: additional arguments of the policy, for instance ``net_arch`` (None for our own default, not SB3's),
+        ``activation_fn`` and ``features_extractor_class``
     :param verbose: 0 for no output, 1 for tables of progress
     :param seed: the same seed gives the same bits on the CPU, for a given number of torch threads
     :param device: "cpu", "cuda" or "auto"
@@ -133,6 +139,7 @@ class NOPG(FixedDataAlgorithm):
         env: GymEnv | str | None,
         learning_rate: float | Schedule = 1e-2,
         gamma: float = 0.99,
+        stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
@@ -159,7 +166,7 @@ class NOPG(FixedDataAlgorithm):
         self.initial_states = None if initial_states is None else regular_array("initial_states", initial_states).copy()
         self.normalize_observations, self.final_std_scale = normalize_observations, final_std_scale
         self.held_out, self.keep, self.patience, self.distributed = held_out, keep, patience, distributed
-        self.learning_rate, self.gamma = learning_rate, gamma
+        self.learning_rate, self.gamma, self.stats_window_size = learning_rate, gamma, stats_window_size
         self._check_settings()
         if keep == "best_heldout" and held_out is None:
             raise InputError("keep", '"best_heldout" without data held out', "Give held_out=0.2, or data to check on")
@@ -178,6 +185,7 @@ class NOPG(FixedDataAlgorithm):
             learning_starts=0,
             gamma=gamma,
             policy_kwargs=policy_kwargs,
+            stats_window_size=stats_window_size,
             tensorboard_log=tensorboard_log,
             verbose=verbose,
             device=device,
@@ -189,6 +197,8 @@ class NOPG(FixedDataAlgorithm):
         self.candidates: tuple[Candidate, ...] = ()
         #: how the candidates compare; None before training
         self.judgement: Judgement | None = None
+        #: names and units of the columns of states and actions, as the data had them; None where nobody has named them
+        self.quantities: Quantities | None = None
         #: fingerprint of the data that the policy was trained on
         self.learned_from: str | None = None
         self._training: Training | None = None
@@ -209,6 +219,7 @@ class NOPG(FixedDataAlgorithm):
         # Again, because load() sets what was saved, and what its caller wants otherwise, after the constructor.
         self.model_kwargs, self.candidates = restored_model_settings(self.model_kwargs), tuple(self.candidates)
         self._check_settings()
+        self._stats_window_size = self.stats_window_size
         self._join_processes()
         self._setup_spaces()
         self._setup_lr_schedule()
@@ -218,7 +229,7 @@ class NOPG(FixedDataAlgorithm):
             self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
             self._noise_epoch = 0
         #: with the defaults that the settings imply: all that it takes to build the policy
-        self.full_policy_kwargs = {**self._default_network(), **self.policy_kwargs}
+        self.full_policy_kwargs = {**self._default_network(), **without_default_network(self.policy_kwargs)}
         self.policy = self.new_policy()
         if self.is_stochastic is not None and self.policy.is_stochastic != self.is_stochastic:
             kind = "stochastic" if self.policy.is_stochastic else "deterministic"
@@ -290,12 +301,20 @@ class NOPG(FixedDataAlgorithm):
         """
         check_dataset(dataset)
         check_fits_spaces(dataset, self.observation_space, self.action_space)
+        check_observations_inside(dataset, self.observation_space)
+        self._check_names(dataset)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         self._attach(dataset)
         self.dataset, self.replay_buffer = dataset, replay_buffer
+        self.quantities = dataset.quantities or self.quantities
         self._fit_normalization()
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
+
+    def _check_names(self, dataset: TransitionDataset) -> None:
+        told = Quantities.told_by(told_by_environment(self.env), dataset.observation_dim, dataset.action_dim)
+        check_same("dataset", dataset.quantities, "the data", told, "the environment")
+        check_same("dataset", dataset.quantities, "the data", self.quantities, "the model")
 
     def _attach(self, dataset: TransitionDataset) -> None:
         """Make what follows from data and settings; training begins again from where the policy is."""
@@ -320,7 +339,7 @@ class NOPG(FixedDataAlgorithm):
             transitions=self.transitions,
             samples=SampleSettings.of(self.estimator_kwargs),
             model_kwargs=self.model_kwargs or {},
-            action_space=self.action_space,
+            action_space=flat_box("action_space", self.action_space),
             is_stochastic=self.policy.is_stochastic,
             n_units=sum(len(parameter) for parameter in self.policy.parameters() if parameter.ndim == 2),
             seed=self._noise_seed,
@@ -330,7 +349,11 @@ class NOPG(FixedDataAlgorithm):
     @property
     def _attached(self) -> Training:
         if self._training is None:
-            raise InputError("dataset", "there is no data to learn from", "Call set_dataset() or load_replay_buffer() first")
+            raise InputError(
+                "dataset",
+                "there is no data to learn from, and a model's file holds none",
+                "Pass dataset=… to NOPG() or load(), or call set_dataset() or load_replay_buffer()",
+            )
         check_same_everywhere(self.processes, self.dataset, self._what_must_be_the_same)
         return self._training
 
@@ -388,7 +411,7 @@ class NOPG(FixedDataAlgorithm):
         """
         Learn from what a replay buffer holds, ours or that of any SB3 off-policy algorithm. It is a pickle: trust its source.
 
-        :param path: file that ``save_replay_buffer`` wrote
+        :param path: file that ``save_replay_buffer`` wrote, or the open file, which stays open
         :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
         """
         self.set_dataset(TransitionDataset.from_replay_buffer(read_replay_buffer(path, self.verbose)))
@@ -410,7 +433,7 @@ class NOPG(FixedDataAlgorithm):
         :param log_interval: updates between two entries of the log
         :param tb_log_name: name of the run for tensorboard
         :param reset_num_timesteps: False to continue counting where training stopped
-        :param progress_bar: show one
+        :param progress_bar: show the phases of it (fit, nodes, candidates, judge) and the time that is left
         :return: the model
         """
         if self.keep == "best_heldout" and self._attached.held_out is None:
@@ -418,11 +441,12 @@ class NOPG(FixedDataAlgorithm):
             raise InputError(
                 "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
             )
-        # All that can be prepared is, before a run begins in the log.
-        _ = self.estimator.model if self.transitions == "model" else self.estimator.problem
-        return super().learn(
-            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar and self.processes.is_main
-        )
+        progress_bar = progress_bar and self.processes.is_main
+        with shown(progress_bar):
+            # All that can be prepared is, before a run begins in the log.
+            with phase("fit"):
+                _ = self.estimator.model if self.transitions == "model" else self.estimator.problem
+            return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _fixed_data(self) -> TransitionDataset | None:
         return self.estimator.starts.data
@@ -447,13 +471,14 @@ class NOPG(FixedDataAlgorithm):
         """
         self.policy.set_training_mode(True)
         # From now on the parameters belong to the normalisation they were learned with, be it none.
-        self.policy.normalization_fitted.fill_(True)
+        self.policy.normalization_fitted.fill_(1.0)
         self._update_learning_rate(self.policy.optimizer)
         for number in range(gradient_steps):
             rate = self.lr_schedule(self._current_progress_remaining)
             self._up_to_date().update(gradient_steps - number, self._n_updates, rate, self.logger)
             self._noise_epoch = self._attached.estimator.epoch
             self._n_updates += 1
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
     def _wants_to_stop(self, *, last: bool) -> bool:
         return self._up_to_date().wants_to_stop(self.num_timesteps, last, self.logger)
@@ -480,7 +505,6 @@ class NOPG(FixedDataAlgorithm):
         if std is not None:
             self.logger.record("train/policy_std", float(std.mean()))
         elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("time/updates_per_second", (self.num_timesteps - self._num_timesteps_at_start) / elapsed)
         self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
@@ -499,13 +523,6 @@ class NOPG(FixedDataAlgorithm):
         """Answers every question about the policy, at its current parameters."""
         return self._up_to_date().evaluation
 
-    def _evaluation_on(self, dataset: TransitionDataset | None) -> PolicyEvaluation:
-        return self.evaluation if dataset is None else self.evaluation.on(dataset)
-
-    def estimated_return(self, dataset: TransitionDataset | None = None) -> float:
-        """Ĵ by the data, or by others: :meth:`.PolicyEvaluation.estimated_return`."""
-        return self._evaluation_on(dataset).estimated_return()
-
     def held_out_return(self) -> float:
         """Ĵ on the held-out data: what the policy is worth by transitions that it was not optimised on."""
         if self._attached.held_out is None:
@@ -516,54 +533,6 @@ class NOPG(FixedDataAlgorithm):
         """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
         return self._up_to_date().score()
 
-    def return_interval(
-        self, level: float = 0.95, n_resamples: int = 200, dataset: TransitionDataset | None = None, seed: int = 0
-    ) -> ReturnInterval:
-        """How much Ĵ depends on which episodes happened to be recorded: :meth:`.PolicyEvaluation.return_interval`."""
-        return self._evaluation_on(dataset).return_interval(level, n_resamples, seed)
-
-    def exit_probability(self, inside: Region, dataset: TransitionDataset | None = None) -> float:
-        """Discounted probability that the policy leaves a region of states: :meth:`.PolicyEvaluation.exit_probability`."""
-        return self._evaluation_on(dataset).exit_probability(inside)
-
-    def trajectories(self, n_steps: int, starts: np.ndarray | None = None) -> Rollouts:
-        """Where the policy will take the system step by step: :meth:`.PolicyEvaluation.trajectories`."""
-        return self.evaluation.trajectories(n_steps, starts)
-
-    def value(self, observations: np.ndarray) -> np.ndarray:
-        """V̂(s), the discounted return expected from any state: :meth:`.PolicyEvaluation.value`."""
-        return self.evaluation.value(observations)
-
-    def state_distribution(self, observations: np.ndarray) -> np.ndarray:
-        """The paper's picture of where the policy goes: :meth:`.PolicyEvaluation.state_distribution`."""
-        return self.evaluation.state_distribution(observations)
-
-    def support(self, observations: np.ndarray, action: np.ndarray | None = None) -> np.ndarray:
-        """How many samples stand behind the estimates at a state and action: :meth:`.PolicyEvaluation.support`."""
-        return self.evaluation.support(observations, action)
-
-    def effective_sample_size(self) -> float:
-        """On how many transitions the estimated return rests: :meth:`.PolicyEvaluation.effective_sample_size`."""
-        return self.evaluation.effective_sample_size()
-
-    def effective_sample_share(self) -> float:
-        """:meth:`effective_sample_size` as a share of the data, between 0 and 1."""
-        return self.evaluation.effective_sample_share()
-
-    @property
-    def q_values(self) -> np.ndarray:
-        """q, the value of each transition of the data when the policy takes over after it, (n,)."""
-        return self.evaluation.q_values()
-
-    @property
-    def visitation(self) -> np.ndarray:
-        """μ, how often, discounted, the policy is expected to pass by each transition of the data, (n,)."""
-        return self.evaluation.visitation()
-
-    def policy_gradient(self) -> np.ndarray:
-        """∇Ĵ with respect to the policy's parameters in the order of ``policy.parameters()``, flat, (p,)."""
-        return self.evaluation.gradient()
-
     def report(
         self,
         path: str | os.PathLike[str] = "report.html",
@@ -572,8 +541,9 @@ class NOPG(FixedDataAlgorithm):
         held_out: TransitionDataset | None = None,
         names: Sequence[str] | None = None,
         trajectories: bool = True,
-        stress: StressResult | None = None,
-    ) -> ReportSummary:
+        stress: "StressResult | None" = None,
+        goal: str | None = None,
+    ) -> "ReportSummary":
         """
         Write a page that a person can judge the policy by before it moves anything, and its figures (JSON) beside it.
 
@@ -581,16 +551,21 @@ class NOPG(FixedDataAlgorithm):
         :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``,
             ``s[1]``, …
         :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
-        :param names: of the state's dimensions; None for those that the environment knows
+        :param names: of the state's dimensions; None for those that the environment or the data know
         :param trajectories: whether to predict where the policy goes step by step, which takes some seconds
         :param stress: what became of the policy on simulated rigs, from `nopg_envs.stress.stress_test`; None to leave it out
+        :param goal: where the system is to be in the end, a formula like those of limits; None for the environment's, if it
+            has one, or else what the task's ends tell
         :return: verdict and figures
         """
         # Only now: drawing takes long to import.
         from sb3_nopg.report.making import make_report
         from sb3_nopg.report.page import write_report
+        from sb3_nopg.report.policy_files import bind_reports
 
-        report = make_report(self, limits=limits, held_out=held_out, names=names, trajectories=trajectories, stress=stress)
+        asked: dict[str, Any] = {"limits": limits, "held_out": held_out, "names": names, "goal": goal}
+        with phase("report"):
+            report = make_report(self, **asked, trajectories=trajectories, stress=stress)
         bind_reports(self, write_report(report, path).parent)
         return report.summary
 
@@ -620,6 +595,8 @@ class NOPG(FixedDataAlgorithm):
         :param description: names, units and control period, see :func:`sb3_nopg.export`
         :return: the path
         """
+        from sb3_nopg.report.policy_files import bind_reports
+
         written = export(self, path, **description)
         bind_reports(self, written.parent)
         return written

@@ -12,20 +12,40 @@ import torch as th
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-import sb3_nopg.training.imitation
+from sb3_nopg.dynamics import compiling
+from sb3_nopg.prediction import judge
+from sb3_nopg.report import portraits, returns
+from sb3_nopg.training import course, imitation
 
 th.set_num_threads(1)
 # Helpers show values where they fail, as tests do.
 pytest.register_assert_rewrite("helpers")
 
-LESSON = sb3_nopg.training.imitation._N_STEPS
+# How large things are where a test does not say so itself. Most tests ask whether parts fit together, not how well a policy
+# does in the end; those have ``whole_sizes``.
+SMALL = (
+    (imitation, "_N_STEPS", 40),
+    (course, "_N_TRAJECTORIES", 16),
+    (course, "_N_IN_MANY_DIMENSIONS", 32),
+    (course, "_N_COMPARED", 16),
+    (course, "_N_TAUGHT", 300),
+    (compiling, "_N_NODES", {1: 200, 2: 500, 3: 1000}),
+    (compiling, "_N_NODES_OTHERWISE", 2000),
+    (compiling, "_N_NODES_AROUND", 3000),
+    (judge, "N_NODES", 800),
+    (judge, "_MOST_STEPS", 200),
+    (returns, "_N_RESAMPLES", 20),
+    (portraits, "_N_SLICE_CELLS_FOLLOWED", 12),
+)
+WHOLE = tuple((module, name, getattr(module, name)) for module, name, _ in SMALL)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_lessons():
-    """Most of the time of a short training on a model is spent on teaching candidates, which need not learn well here."""
+def small_sizes():
+    """Models of the system, trajectories of an update, lessons of a candidate and a report's intervals, all quick to make."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sb3_nopg.training.imitation, "_N_STEPS", 40)
+        for module, name, size in SMALL:
+            patch.setattr(module, name, size)
         yield
 
 
@@ -37,9 +57,10 @@ def own_style():
 
 
 @pytest.fixture
-def whole_lessons(monkeypatch):
+def whole_sizes(monkeypatch):
     """For tests of how well a policy does in the end."""
-    monkeypatch.setattr(sb3_nopg.training.imitation, "_N_STEPS", LESSON)
+    for module, name, size in WHOLE:
+        monkeypatch.setattr(module, name, size)
 
 
 @pytest.fixture

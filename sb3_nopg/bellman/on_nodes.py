@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 import torch as th
-from scipy.sparse import csr_array
 
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.bellman.solvers import Solution, SolutionHistory, solve
@@ -94,7 +94,7 @@ class NodeEquation:
         self.initial_weights = starts.new_zeros(len(model.nodes)).index_add(0, weights.nodes.reshape(-1), spread)
         self.observations = model.coordinates.decode(model.nodes.states)
         # Beyond the nodes there are no values, however far the system itself is known.
-        self.bounds = replace(model.bounds, reach=0.0)
+        self.bounds = replace(model.bounds, room=th.zeros_like(model.bounds.room))
 
     @property
     def n_nodes(self) -> int:
@@ -165,12 +165,12 @@ class _Rows:
         self._columns = landing.weights.nodes.reshape(n, -1)
         entries = landing.weights.values * (gamma * landing.crossing.goes_on / n_each)[:, None]
         self._entries = entries.reshape(n, -1)
-        self._matrix: csr_array | None = None
+        self._matrix: scipy.sparse.csr_array | None = None
         if self._entries.device.type == "cpu":
             k = self._columns.shape[1]
             pointers = np.arange(0, n * k + 1, k)
             columns = self._columns.reshape(-1).numpy()
-            self._matrix = csr_array((self._entries.reshape(-1).numpy(), columns, pointers), shape=(n, n))
+            self._matrix = scipy.sparse.csr_array((self._entries.reshape(-1).numpy(), columns, pointers), shape=(n, n))
             self._transposed = self._matrix.T.tocsr()
 
     def times(self, x: th.Tensor) -> th.Tensor:

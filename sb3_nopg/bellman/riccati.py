@@ -7,7 +7,7 @@ Costs by Bryson's rule: a state is as bad as an action when both are at the ends
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_discrete_are
+import scipy
 
 from sb3_nopg.dynamics.coordinates import Coordinates
 
@@ -61,7 +61,7 @@ def riccati_controller(
     state_cost = np.diag(1.0 / np.maximum(2.0 * spread, 1e-9) ** 2)
     action_cost = np.diag(1.0 / np.maximum(half_range, 1e-9) ** 2)
     try:
-        cost_to_go = solve_discrete_are(slope, effect, state_cost, action_cost)
+        cost_to_go = scipy.linalg.solve_discrete_are(slope, effect, state_cost, action_cost)
         gain = np.linalg.solve(action_cost + effect.T @ cost_to_go @ effect, effect.T @ cost_to_go @ slope)
     except (np.linalg.LinAlgError, ValueError):
         return None

@@ -2,8 +2,8 @@
 
 import warnings
 
+import scipy
 import torch as th
-from scipy.sparse import csc_array
 
 from sb3_nopg.common import gpu_kernels as fused
 from sb3_nopg.common.errors import InputError
@@ -140,7 +140,7 @@ class TransitionMatrix:
             total += th.bincount(row_cell * n_cells + column_cell, values, n_cells**2)
         return total.view(n_cells, n_cells)
 
-    def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> csc_array:
+    def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> "scipy.sparse.csc_array":
         """
         The same as a sparse matrix, for more cells than a dense one has room for. On the CPU only.
 
@@ -148,9 +148,11 @@ class TransitionMatrix:
         :return: (n_cells, n_cells)
         """
         if self._dense is not None:
-            return csc_array(self.aggregate(cell, n_cells).double().numpy())
+            return scipy.sparse.csc_array(self.aggregate(cell, n_cells).double().numpy())
         row_cell, column_cell, values = self._entries_by_cell(cell, slice(None))
-        return csc_array((values.double().numpy(), (row_cell.numpy(), column_cell.numpy())), shape=(n_cells, n_cells))
+        return scipy.sparse.csc_array(
+            (values.double().numpy(), (row_cell.numpy(), column_cell.numpy())), shape=(n_cells, n_cells)
+        )
 
     def _entries_by_cell(self, cell: th.Tensor, rows: slice) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
         """Of some rows: each entry's row and column by cell, and its value."""
@@ -206,7 +208,7 @@ class SharedTransitionMatrix(TransitionMatrix):
     def aggregate(self, cell: th.Tensor, n_cells: int) -> th.Tensor:
         return self._processes.sum(super().aggregate(cell, n_cells))
 
-    def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> csc_array:
+    def aggregate_sparse(self, cell: th.Tensor, n_cells: int) -> "scipy.sparse.csc_array":
         if self._dense is not None:
             return super().aggregate_sparse(cell, n_cells)
         # Each process has summed its entries by then: there are far fewer pairs of cells than of samples.

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import scipy
 import torch as th
-from scipy.stats import qmc
 
 from sb3_nopg.bellman.on_nodes import NodeEquation
 
@@ -51,9 +51,9 @@ def candidate_actions(low: np.ndarray, high: np.ndarray, seed: int = 0) -> np.nd
     """
     if _LEVELS ** len(low) <= _MOST_ON_GRID:
         return np.array(list(product(*(np.linspace(lo, hi, _LEVELS) for lo, hi in zip(low, high, strict=True)))))
-    scattered = qmc.Sobol(len(low), seed=seed).random(_SCATTERED)
+    scattered = scipy.stats.qmc.Sobol(len(low), seed=seed).random(_SCATTERED)
     # Optimal actions often lie at the ends.
-    corners = np.round(qmc.Sobol(len(low), seed=seed + 1).random(_SCATTERED // 2))
+    corners = np.round(scipy.stats.qmc.Sobol(len(low), seed=seed + 1).random(_SCATTERED // 2))
     return low + (high - low) * np.concatenate([scattered, corners])
 
 

@@ -19,10 +19,12 @@ DATA_HELP = (
 )
 
 LIMIT_HELP = (
-    "Ends of a state's column, counted from 0, beyond which the task counts as lost: 0=-0.35:0.35, or 1=:2; may be repeated."
+    "Ends of a state's column, by number (from 0) or name, beyond which the task counts as lost: 0=-0.35:0.35, or theta=:2; "
+    "may be repeated."
 )
 REWARD_HELP = (
-    "A formula over s (state), a (action) and s2 (next state) instead of the data's rewards: 'cos(s2[1]) - 0.1*a[0]**2'."
+    "A formula over s (state), a (action), s2 (next state) and the columns' names instead of the data's rewards: "
+    "'cos(s2[1]) - 0.1*a[0]**2', 'cos(next_theta) - 0.1*u**2'."
 )
 TRUST_HELP = "Read pickles too, in data (.pkl, .npy) and in models (.zip). They can run any program."
 
@@ -46,22 +48,23 @@ def states(option: str, given: list[str] | None) -> list[list[float]] | None:
     return [numbers(option, text) for text in given] if given else None
 
 
-def limits(option: str, given: list[str] | None) -> dict[int, Limit] | None:
+def limits(option: str, given: list[str] | None) -> dict[int | str, Limit] | None:
     """
     :param option: that the texts were given to
-    :param given: like ``0=-0.35:0.35``, or ``1=:2`` where one side has no end
+    :param given: like ``0=-0.35:0.35``, or ``theta=:2`` where one side has no end
     :return: smallest and largest value of columns
     """
-    found: dict[int, Limit] = {}
+    found: dict[int | str, Limit] = {}
     for text in given or []:
-        column, _, ends = text.partition("=")
+        name, _, ends = text.partition("=")
+        column: int | str = int(name) if name.strip().isdecimal() else name.strip()
         low, colon, high = ends.partition(":")
         try:
-            if not colon or int(column) in found:
+            if not colon or not name.strip() or column in found:
                 raise ValueError
-            found[int(column)] = (float(low) if low.strip() else None, float(high) if high.strip() else None)
+            found[column] = (float(low) if low.strip() else None, float(high) if high.strip() else None)
         except ValueError as error:
-            fix = "Write a column's number and its ends once, like 0=-0.35:0.35 or 1=:2"
+            fix = "Write a column's number or name and its ends once, like 0=-0.35:0.35 or theta=:2"
             raise InputError(option, f"{text!r} is no limit", fix) from error
     return found or None
 

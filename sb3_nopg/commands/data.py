@@ -9,11 +9,14 @@ import typer
 from rich.console import Console
 
 from sb3_nopg.commands.data_files import File, Overwrite, Reader, Seed, Trust, one_line_errors, reads_data, write_parts
+from sb3_nopg.commands.failures import gathered_notes
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.info import describe_data, info_table
 
-app = typer.Typer(help="Look into recorded data, convert it, cut it, give it other rewards.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look into recorded data, convert it, cut it, give it other rewards.", no_args_is_help=True, rich_markup_mode=None
+)
 
 By = Annotated[str | None, typer.Option(help="What --split and --subsample choose: whole 'episode's or single 'transition's.")]
 
@@ -27,8 +30,9 @@ def info(
     reader: Reader,
 ) -> None:
     """Show sizes, ranges, episodes and returns, and what looks suspicious."""
-    with one_line_errors(file):
-        description = describe_data(reader.load(file))
+    with one_line_errors(file), gathered_notes() as said:
+        dataset = reader.load(file)
+        description = {**describe_data(dataset), "reading": said}
     if as_json:
         # Infinity, of a mean out of range, is no JSON.
         typer.echo(json.dumps(_finite(description), indent=2, allow_nan=False))
@@ -67,7 +71,7 @@ def plot(
     *,
     reader: Reader,
 ) -> None:
-    """Draw states, actions, rewards, returns and episode lengths in one picture."""
+    """Draw a panel for each column of states and actions and one for the reward, episode over episode."""
     # Only here, because drawing takes a second to load.
     from sb3_nopg.data.plot import plot_data
 
@@ -108,8 +112,8 @@ def convert(
     relabel: Annotated[
         str | None,
         typer.Option(
-            help="New reward, a formula over s (state), a (action), s2 (next state), r (old reward) and the names that --obs "
-            "and --action give, with next_ before them for the next state. Examples: 'cos(next_theta) - 0.1*u**2', "
+            help="New reward, a formula over s (state), a (action), s2 (next state), r (old reward) and the names of columns, "
+            "with next_ before them for the next state. Examples: 'cos(next_theta) - 0.1*u**2', "
             "'cos(s2[1]) - 0.1*a[0]**2'."
         ),
     ] = None,

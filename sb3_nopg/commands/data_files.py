@@ -24,6 +24,10 @@ def _table(kind: type, help: str) -> Any:
     return Annotated[kind | None, typer.Option(help=help, rich_help_panel="CSV and Parquet tables")]
 
 
+def _names_of(what: str, example: str) -> Any:
+    return Annotated[str | None, typer.Option(help=f"Names for the columns of {what}, with units. Example: '{example}'")]
+
+
 Trust = Annotated[
     bool,
     typer.Option("--trust", help="Read pickles (.pkl, .npy) too. They can run any program: only if you know who wrote them."),
@@ -41,9 +45,15 @@ _READ_OPTIONS: dict[str, tuple[Any, Any]] = {
     "terminal": (_table(str, "Column that is 1 where the task truly ended; a time limit is no end."), None),
     "timeout": (_table(str, "Column that is 1 where a time limit ended the episode."), None),
     "episode": (_table(str, "Column with a number or name for each episode."), None),
-    "time": (_table(str, "Column of the time; a new episode begins where it jumps."), None),
+    "time": (
+        _table(str, "Column of the time; where it jumps, an episode begins. By default t or time; or 'none'."),
+        None,
+    ),
     "gap": (_table(float, "Longest step in time that is no jump. Without it, 1.5 times the median step."), None),
-    "delimiter": (_table(str, "Character between the fields of a CSV file, if it is not a comma."), None),
+    "keep_jumps": (_table(bool, "Take rows that cannot follow from the one before them as they are."), None),
+    "delimiter": (_table(str, "Character between the fields of a CSV file. By default as its first line has it."), None),
+    "observation_names": (_names_of("states", "position [m],theta [rad]"), None),
+    "action_names": (_names_of("actions", "u [V]"), None),
 }
 Seed = Annotated[int, typer.Option(help="Of random choices: the same seed, the same data.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")]
@@ -97,7 +107,7 @@ def reads_data(command: Callable[..., None]) -> Callable[..., None]:
 
     def with_options(**given: Any) -> None:
         options = {name: given.pop(name) for name in _READ_OPTIONS}
-        for name in ("obs", "action", "next_obs"):
+        for name in ("obs", "action", "next_obs", "observation_names", "action_names"):
             options[name] = _names(options[name])
         command(**given, reader=Reader({name: value for name, value in options.items() if value is not None}))
 

@@ -1,4 +1,4 @@
-"""``nopg demo``: from an unknown cart-pole to a controller on it, in a minute or two."""
+"""``nopg demo``: from an unknown cart-pole to a controller on it, in a few minutes."""
 
 import inspect
 import time
@@ -7,7 +7,6 @@ from typing import Annotated
 
 import gymnasium as gym
 import typer
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 import nopg_envs  # noqa: F401 - makes the environments known
 from nopg_robot.commands.collect import behaviour_named, with_angle_limit
@@ -19,9 +18,12 @@ from nopg_robot.run.collection import CollectOptions, collect
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.commands.failures import one_line_errors
 from sb3_nopg.commands.stress import stress_of
+from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.progress import phase, shown
 from sb3_nopg.report.making import make_report
 from sb3_nopg.report.page import write_report
+from sb3_nopg.report.summary import ReportSummary
 
 GAMMA = 0.99
 ENV = "nopg/QuanserCartPoleBalance-v0"
@@ -50,17 +52,15 @@ def demo(
     env = gym.make(ENV)
     model, took_s = _learn(env, data, updates, seed)
     model.save(output / "model")
-    made = make_report(model, stress=stress_of(model))
-    report = write_report(made, output / "report.html")
+    with waiting("report"):
+        made = make_report(model, stress=stress_of(model))
+        report = write_report(made, output / "report.html")
     policy = model.export(output / "policy.onnx")
     found = model.dynamics.describe(env.metadata["observation_names"])
     typer.echo(
         f"{updates} updates on {len(data)} transitions took {took_s:.0f} s\n\n{found}\n\n"
-        f"candidates, the chosen one first:\n{_candidates(model)}\n\n"
-        f"predicted discounted return {model.estimated_return():.1f} of at most {1.0 / (1.0 - GAMMA):.0f}; see {report}\n"
+        f"candidates, the chosen one first:\n{_candidates(model)}\n\n{_prediction(made.summary)}\nsee {report}\n"
     )
-    assert made.summary.stress is not None
-    typer.echo(f"of simulated rigs that might be yours {made.summary.stress.text()}\n")
     _deploy(policy, flight, seconds)
 
 
@@ -68,13 +68,9 @@ def _record(path: Path, n_transitions: int, seed: int) -> None:
     """Episodes of random volts, each from a pole that the simulated operator has lifted, as fast as the computer can."""
     rig = with_angle_limit(rig_named("simulated", fast=True), ANGLE_LIMIT_RAD)
     options = CollectOptions(episodes=n_transitions, transitions=n_transitions, spread_m=0.25, seed=seed)
-    with tqdm(total=n_transitions, desc="recording the rig", unit=" transitions") as bar:
+    with shown(), phase("recording the rig", n_transitions) as advance:
         summary = collect(
-            behaviour_named("uniform", rig, seed),
-            rig,
-            path,
-            options,
-            on_episode=lambda episodes, transitions: bar.update(transitions - bar.n),
+            behaviour_named("uniform", rig, seed), rig, path, options, on_episode=lambda episodes, done: advance(done)
         )
     if summary.outcome != "finished":
         raise InputError("transitions", f"recording ended early: {summary.reason}", "See the flight log")
@@ -85,6 +81,16 @@ def _learn(env: gym.Env, data: TransitionDataset, updates: int, seed: int) -> tu
     start = time.perf_counter()
     model.learn(updates, progress_bar=True)
     return model, time.perf_counter() - start
+
+
+def _prediction(summary: ReportSummary) -> str:
+    """What the policy is predicted to do, before it does it."""
+    lines = [f"verdict: {summary.verdict}", *(f"  {reason}" for reason in summary.reasons)]
+    if summary.trajectories is not None:
+        lines.append(f"predicted: {summary.trajectories.success_text()} for {summary.trajectories.n_steps:,} steps")
+    if summary.stress is not None:
+        lines.append(f"of simulated rigs that might be yours {summary.stress.text()}")
+    return "\n".join(lines)
 
 
 def _candidates(model: NOPG) -> str:

@@ -15,6 +15,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files import target_of
+from sb3_nopg.data.quantities import Quantities
 
 _DEFAULT_FPS = 30.0
 
@@ -80,6 +81,8 @@ def _drive(env: gym.Env, recorder: Recorder, title: str, fps: float, seed: int |
 
 def _save(recorder: Recorder, env: gym.Env, output: pathlib.Path) -> None:
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    written = TransitionDataset(**recorder.arrays(), **spaces).save(output)  # type: ignore[arg-type]
+    arrays = recorder.arrays()
+    named = Quantities.told_by(env.metadata or {}, arrays["observations"].shape[1], arrays["actions"].shape[1])
+    written = TransitionDataset(**arrays, **spaces, quantities=named).save(output)  # type: ignore[arg-type]
     returns = np.array(recorder.returns)
     typer.echo(f"{recorder.n_kept} episodes, returns from {returns.min():.4g} to {returns.max():.4g}: {written}")

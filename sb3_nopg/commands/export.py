@@ -18,7 +18,8 @@ def export(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
     output: Annotated[pathlib.Path, typer.Argument(metavar="POLICY.onnx", help="ONNX file to write.")],
     control_period_s: Annotated[
-        float | None, typer.Option(help="Seconds between two actions. Like all below, by default as the environment says.")
+        float | None,
+        typer.Option(help="Seconds between two actions. Like all below, by default as environment or data say."),
     ] = None,
     observation_names: Annotated[str | None, typer.Option(help="One for each dimension, like x,theta.")] = None,
     observation_units: Annotated[str | None, typer.Option(help="One for each, like m,rad; 1 where there is none.")] = None,

@@ -11,12 +11,9 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn, ParamSpec, TypeVar
 
-import gymnasium as gym
 import typer
 
-from sb3_nopg.common.errors import InputError, SolverError
-from sb3_nopg.data.files.files import one_line
-from sb3_nopg.policies.export import ExportError
+from sb3_nopg.common.errors import ExportError, InputError, SolverError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -66,6 +63,19 @@ def notes_of_the_package() -> Iterator[None]:
         logger.propagate = propagated
 
 
+@contextmanager
+def gathered_notes() -> Iterator[list[str]]:
+    """What the package logs meanwhile, one text each, for a result that is to tell it."""
+    gathered: list[str] = []
+    handler, logger = logging.Handler(), logging.getLogger("sb3_nopg")
+    handler.emit = lambda record: gathered.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield gathered
+    finally:
+        logger.removeHandler(handler)
+
+
 def one_line_errors(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """
     What a person can put right ends the command with one line on the error stream and an exit code; anything else is a
@@ -79,14 +89,22 @@ def one_line_errors(command: Callable[Parameters, Result]) -> Callable[Parameter
         try:
             with notes_of_the_package():
                 return command(*arguments, **options)
-        except (SolverError, ExportError, UnsuccessfulError) as error:
-            raise ended(error, ExitCode.FAILED) from None
-        except (InputError, OSError, ImportError, MemoryError, gym.error.Error) as error:
-            raise ended(error, ExitCode.USAGE) from None
         except KeyboardInterrupt:
             raise ended("interrupted", ExitCode.INTERRUPTED) from None
+        except (SolverError, ExportError, UnsuccessfulError) as error:
+            raise ended(error, ExitCode.FAILED) from None
+        except _mistakes() as error:
+            raise ended(error, ExitCode.USAGE) from None
 
     return wrapped
+
+
+def _mistakes() -> tuple[type[Exception], ...]:
+    """What a person can put right."""
+    # Only now: help must not wait for it.
+    import gymnasium as gym
+
+    return InputError, OSError, ImportError, MemoryError, gym.error.Error
 
 
 def run_app(app: Callable[[], object]) -> NoReturn:
@@ -108,6 +126,8 @@ def ended(error: object, code: ExitCode) -> typer.Exit:
     :param code: to end with
     :return: to raise
     """
+    from sb3_nopg.data.files.files import one_line
+
     typer.echo(f"Error: {one_line(error, longest=None)}", err=True)
     return typer.Exit(code)
 

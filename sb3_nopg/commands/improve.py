@@ -3,7 +3,6 @@
 import hashlib
 import inspect
 import pathlib
-import sys
 import time
 from typing import Annotated, Any
 
@@ -155,7 +154,7 @@ class _Learner:
             seed=self._seed + self.following.number,
             device="cpu",
         )
-        model.learn(updates, progress_bar=sys.stderr.isatty())
+        model.learn(updates, progress_bar=True)
         return model
 
     def _export(self, model: NOPG) -> pathlib.Path:

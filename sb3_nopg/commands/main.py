@@ -1,39 +1,31 @@
 """``nopg``: from recorded data to a controller, on one command line."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Annotated
 
 import typer
 
 from sb3_nopg import __version__
-from sb3_nopg.commands.data import app as data_app
-from sb3_nopg.commands.demonstrate import demonstrate
-from sb3_nopg.commands.evaluate import evaluate
-from sb3_nopg.commands.export import export
 from sb3_nopg.commands.failures import EXIT_CODES, one_line_errors, run_app
-from sb3_nopg.commands.judge import judge
-from sb3_nopg.commands.model import model
-from sb3_nopg.commands.report import report
-from sb3_nopg.commands.reproduce import reproduce
-from sb3_nopg.commands.stress import stress
-from sb3_nopg.commands.train import train
+from sb3_nopg.commands.group import ProgramGroup
 from sb3_nopg.common.errors import InputError
 
 # Whatever follows, --help too, is the other program's business.
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
+_EXTRAS_OF_THE_DEMO = {"export": ("onnx",), "robot": ("onnxruntime", "pydantic", "serial")}
+
 app = typer.Typer(
     name="nopg",
+    cls=ProgramGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     # A defect shows where it is, in Python's own way.
     pretty_exceptions_enable=False,
     epilog=EXIT_CODES,
 )
-for command in (train, model, judge, evaluate, report, stress, export, demonstrate, reproduce):
-    app.command(epilog=EXIT_CODES)(command)
-app.add_typer(data_app, name="data")
 
 
 def _version(asked: bool) -> None:
@@ -89,10 +81,22 @@ def improve(context: typer.Context) -> None:
 
 @app.command("demo", context_settings=_PASSED_ON)
 def demo(context: typer.Context) -> None:
-    """Record a simulated rig, learn to balance its pole, and run the policy on it, in a minute or two."""
+    """Record a simulated rig, learn to balance its pole, and run the policy on it, in a few minutes."""
+    _check_extras()
     program = typer.Typer(rich_markup_mode=None, add_completion=False)
     program.command(epilog=EXIT_CODES)(_robot_part("sb3_nopg.commands.demo").demo)
     program(context.args, prog_name="nopg demo")
+
+
+@one_line_errors
+def _check_extras() -> None:
+    """:raises InputError: where the demo would find out at its end, minutes later, that a package is missing"""
+    missing = {
+        f"{name} ({extra})" for extra, names in _EXTRAS_OF_THE_DEMO.items() for name in names if find_spec(name) is None
+    }
+    if missing:
+        problem = f"missing, with the extra that brings it: {', '.join(sorted(missing))}"
+        raise InputError("packages", problem, f'pip install "sb3-nopg[{",".join(_EXTRAS_OF_THE_DEMO)}]"')
 
 
 @one_line_errors

@@ -25,7 +25,7 @@ def model(
         pathlib.Path | None,
         typer.Option("--output", "-o", help="Picture to write of predicted against recorded episodes: .png, .pdf or .svg."),
     ] = None,
-    names: Annotated[str | None, typer.Option(help="Of the state's columns, like x,sin,cos; by default s[0], s[1], …")] = None,
+    names: Annotated[str | None, typer.Option(help="Of the state's columns, like x,sin,cos; by default the data's.")] = None,
     limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
     reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,
     env: Annotated[str | None, typer.Option(help="Environment that a recipe asks for transitions.")] = None,

@@ -43,8 +43,16 @@ def report(
         list[str] | None,
         typer.Option(help='A region that shall not be left, like "abs(x)<0.35" or "s[0]**2+s[1]**2<1"; may be repeated.'),
     ] = None,
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            help='Where the system is to be in the end, like "cos_theta>0.95"; without it, what the environment says, or the '
+            "ends of the task."
+        ),
+    ] = None,
     names: Annotated[
-        str | None, typer.Option(help="Of the state's dimensions, like x,sin,cos; without it, as the environment calls them.")
+        str | None,
+        typer.Option(help="Of the state's dimensions, like x,sin,cos; without it, as environment or data call them."),
     ] = None,
     env: Annotated[str | None, typer.Option(help=ENV_HELP)] = None,
     parameters: Annotated[
@@ -68,20 +76,21 @@ def report(
     # Another seed than training's: a recipe would give the same transitions again.
     checked = None if held_out is None else load_data(held_out, env or known_env, seen + 1, trust=trust)
     assert loaded.dataset is not None
-    with waiting("flying on simulated rigs"):
-        stress = stress_of(loaded, parameters)
+    stress = stress_of(loaded, parameters)
     if stress is None and parameters is not None:
         raise InputError("--parameters", "the model's environment is no Quanser cart-pole", "Leave it out, or give --env")
-    result = make_report(
-        loaded,
-        read_curve(progress_path(path)),
-        limits=limit or (),
-        held_out=checked,
-        names=labels(names),
-        # Without a record that tells, nobody knows better than the person who named the data.
-        learned_from=record is None or record.is_of(loaded.dataset) is not False,
-        stress=stress,
-    )
+    with waiting("report"):
+        result = make_report(
+            loaded,
+            read_curve(progress_path(path)),
+            limits=limit or (),
+            held_out=checked,
+            names=labels(names),
+            # Without a record that tells, nobody knows better than the person who named the data.
+            learned_from=record is None or record.is_of(loaded.dataset) is not False,
+            stress=stress,
+            goal=goal,
+        )
     # Only now, because drawing takes long to import, and other commands draw nothing.
     from sb3_nopg.report.page import facts, limit_text, write_report
 

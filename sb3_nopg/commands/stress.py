@@ -102,14 +102,15 @@ def stress_of(model: BaseAlgorithm, parameters: Any = None) -> StressTest | None
     if env is None:
         return None
     options = env.options
-    return _tested(
-        lambda observations: model.predict(observations, deterministic=True)[0],
-        task=options.task,
-        parameters=options.nominal if parameters is None else parameters,
-        voltage_limit_volt=largest_action(model.action_space),
-        control_hz=options.control_hz,
-        theta_limit_rad=options.theta_limit_rad,
-    )
+    with waiting("flying on simulated rigs"):
+        return _tested(
+            lambda observations: model.predict(observations, deterministic=True)[0],
+            task=options.task,
+            parameters=options.nominal if parameters is None else parameters,
+            voltage_limit_volt=largest_action(model.action_space),
+            control_hz=options.control_hz,
+            theta_limit_rad=options.theta_limit_rad,
+        )
 
 
 def _cart_pole_of(model: BaseAlgorithm) -> QuanserCartPoleEnv | None:

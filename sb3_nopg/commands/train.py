@@ -3,7 +3,6 @@
 import ast
 import inspect
 import pathlib
-import sys
 from enum import Enum
 from typing import Annotated, Any
 
@@ -24,6 +23,7 @@ from sb3_nopg.dynamics.description import described
 from sb3_nopg.kernels.bandwidth import EFFECTIVE_NEIGHBORS
 from sb3_nopg.kernels.bandwidth_rules import MARGINAL_RULES
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
+from sb3_nopg.policies.told_names import quantities_of
 from sb3_nopg.report.making import SupportSummary, support_along_the_way
 
 
@@ -157,8 +157,7 @@ def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
     logger = Logger(folder=None, output_formats=[CSVOutputFormat(str(progress_path(output)))])
     model.set_logger(logger)
     try:
-        # A bar that nobody watches only fills log files.
-        model.learn(updates, log_interval=max(1, updates // 200), progress_bar=sys.stderr.isatty())
+        model.learn(updates, log_interval=max(1, updates // 200), progress_bar=True)
     finally:
         logger.close()
     with replacing(output) as partial:
@@ -223,14 +222,8 @@ def _show(model: NOPG, data: TransitionDataset, before: float, support: SupportS
     if model.judgement is not None and len(model.judgement.ranking) > 1:
         table.add_row("margin", model.judgement.text())
     if model.transitions == TransitionsFrom.MODEL.value:
-        for row in described(model.dynamics, _names(model)):
+        names = quantities_of(model.get_env(), data.quantities, data.observation_dim, data.action_dim)
+        for row in described(model.dynamics, None if names is None else names.observation_names):
             table.add_row(*row)
     table.add_row("written", f"{output}, {progress_path(output).name}, {record_path(output).name}")
     Console().print(table)
-
-
-def _names(model: NOPG) -> list[str] | None:
-    """Of the state's columns, where the environment knows them."""
-    env = model.get_env()
-    found = [] if env is None else (env.get_attr("metadata")[0] or {}).get("observation_names", ())
-    return list(found) if len(found) == model.training_data.observation_dim else None

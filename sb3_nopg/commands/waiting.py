@@ -1,21 +1,17 @@
 """A sign of life while something takes long."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from sb3_nopg.common.progress import phase, shown
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """
-    A spinner on the error stream, where somebody watches it.
+    A phase of the one display that there is.
 
     :param what: is being done
     """
-    if not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(f"{what} …"):
+    with shown(), phase(what):
         yield

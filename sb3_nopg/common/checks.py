@@ -6,18 +6,17 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from sb3_nopg.common.arrays import check_box, check_finite, regular_array
+from sb3_nopg.common.arrays import check_box, check_finite, flat_box, regular_array
 from sb3_nopg.common.errors import InputError
 
 
 def check_spaces(observation_space: spaces.Space, action_space: spaces.Space) -> None:
-    """:raises InputError: unless both are Boxes of vectors, and actions have a finite range"""
+    """:raises InputError: unless observations are vectors, and actions a Box of whatever shape with a finite range"""
     check_box("observation_space", observation_space)
-    check_box("action_space", action_space)
-    assert isinstance(action_space, spaces.Box)
-    if not np.isfinite([action_space.low, action_space.high]).all():
+    actions = flat_box("action_space", action_space)
+    if not np.isfinite([actions.low, actions.high]).all():
         raise InputError("action_space", f"{action_space} has no bounds", "Give the actions a finite range")
-    if not (action_space.low < action_space.high).all():
+    if not (actions.low < actions.high).all():
         raise InputError("action_space", f"{action_space} leaves an action no room", "Drop action dimensions without a range")
 
 

@@ -15,5 +15,13 @@ class InputError(ValueError):
         self.field = field
 
 
+class SpaceError(InputError, AssertionError):
+    """Spaces that the algorithm cannot work in. Also an AssertionError, which is what Stable-Baselines3 raises there."""
+
+
+class ExportError(RuntimeError):
+    """A policy that cannot be written as a file which does the same."""
+
+
 class SolverError(RuntimeError):
     """A linear system could not be solved to the tolerance asked for, and no fallback was left."""

@@ -14,15 +14,18 @@ compare it with and which is used everywhere else.
 
 import logging
 import math
+import os
 from functools import cache
 
 import torch as th
 
 try:
+    if th.cuda.device_count() == 0 and "TRITON_INTERPRET" not in os.environ:
+        raise ImportError("there is nothing to use it on, and it takes a quarter of a second to import")
     import triton
     import triton.language as tl
 except ImportError:  # comes with torch where there is a GPU to use it on
-    triton = None
+    triton = tl = None
 
 _logger = logging.getLogger(__name__)
 # Entries that one warp of threads works on at a time.

@@ -9,7 +9,7 @@ hard.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
@@ -105,7 +105,7 @@ def _predictability(states: np.ndarray, actions: np.ndarray) -> float:
     scaled = states[:, spread > 0] / spread[spread > 0]
     if not scaled.shape[1]:
         return 0.0
-    nearest = np.asarray(cKDTree(scaled).query(scaled[chosen], k=_N_NEAREST + 1)[1])[:, 1:]
+    nearest = np.asarray(scipy.spatial.cKDTree(scaled).query(scaled[chosen], k=_N_NEAREST + 1)[1])[:, 1:]
     errors = np.square(actions[chosen] - actions[nearest].mean(axis=1)).mean(axis=0)
     variance = actions.var(axis=0)
     varies = variance > 0

@@ -5,6 +5,7 @@ import io
 import pathlib
 import pickle
 import warnings
+from contextlib import nullcontext
 from functools import partial
 from typing import IO, Any, NoReturn
 
@@ -14,13 +15,16 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.save_util import open_path
 
-from sb3_nopg.common.arrays import check_actions_inside, check_width
+from sb3_nopg.common.arrays import check_actions_inside, check_inside, check_width, flat_box
 from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.episode_labels import labels_from_ends
+from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.data.recorded import check_recorded
 from sb3_nopg.data.transitions import Transitions
 
+# Fields that data sets of all versions have, the spaces last.
+_N_FIRST_FIELDS = 9
 # Where earlier versions had what a pickle may name.
 _MOVED = {"sb3_nopg.dataset": "sb3_nopg.data.dataset", "sb3_nopg.buffer": "sb3_nopg.data.buffer"}
 
@@ -45,7 +49,7 @@ class FixedReplayBuffer(ReplayBuffer):
         check_fits_spaces(dataset, observation_space, action_space)
         super().__init__(len(dataset), observation_space, action_space, device=device, n_envs=1)
         self.dataset = dataset
-        low, high = action_space.low, action_space.high
+        low, high = action_space.low.ravel(), action_space.high.ravel()
         self.observations[:, 0] = dataset.observations
         self.next_observations[:, 0] = dataset.next_observations
         self.actions[:, 0] = np.clip(2.0 * (dataset.actions - low) / (high - low) - 1.0, -1.0, 1.0)
@@ -67,10 +71,18 @@ def check_fits_spaces(dataset: Transitions, observation_space: spaces.Space, act
     """:raises InputError: unless the data could come from an environment with these spaces"""
     check_spaces(observation_space, action_space)
     assert isinstance(observation_space, spaces.Box)
-    assert isinstance(action_space, spaces.Box)
+    actions = flat_box("action_space", action_space)
     check_width("observations", dataset.observations, "observation_space", observation_space)
-    check_width("actions", dataset.actions, "action_space", action_space)
-    check_actions_inside(dataset.actions, action_space)
+    check_width("actions", dataset.actions, "action_space", actions)
+    check_actions_inside(dataset.actions, actions, dataset.columns.action_labels)
+
+
+def check_observations_inside(dataset: Transitions, observation_space: spaces.Box) -> None:
+    """:raises InputError: when a state lies beyond its bounds; the last one of a task that ended may"""
+    fix = "Look for wrong units, swapped columns or a broken sensor; where the bounds are wrong, give the environment others"
+    labels, whose = dataset.columns.observation_labels, "the observation space"
+    check_inside("observations", dataset.observations, whose, observation_space, labels, fix)
+    check_inside("next_observations", dataset.next_observations, whose, observation_space, labels, fix, dataset.terminals)
 
 
 def spaces_of(dataset: Transitions) -> tuple[spaces.Box, spaces.Box]:
@@ -111,7 +123,7 @@ def fields_of_replay_buffer(buffer: ReplayBuffer) -> dict[str, Any]:
         raise InputError("replay_buffer", "is empty", "Fill it before learning from it")
     check_spaces(buffer.observation_space, buffer.action_space)
     assert isinstance(buffer.observation_space, spaces.Box)
-    assert isinstance(buffer.action_space, spaces.Box)
+    action_space = flat_box("action_space", buffer.action_space)
 
     if not buffer.handle_timeout_termination and buffer.dones.any():
         warnings.warn(
@@ -143,7 +155,7 @@ def fields_of_replay_buffer(buffer: ReplayBuffer) -> dict[str, Any]:
     # An episode ends with `done`, and where one environment's record stops and the next one's begins.
     ends = dones.copy()
     ends[len(rows) - 1 :: len(rows)] = True
-    low, high = buffer.action_space.low.astype(np.float64), buffer.action_space.high.astype(np.float64)
+    low, high = action_space.low.astype(np.float64), action_space.high.astype(np.float64)
     return dict(
         observations=by_environment(buffer.observations[rows]),
         actions=low + 0.5 * (by_environment(buffer.actions[rows]) + 1.0) * (high - low),
@@ -153,18 +165,19 @@ def fields_of_replay_buffer(buffer: ReplayBuffer) -> dict[str, Any]:
         timeouts=timeouts,
         episode_ids=labels_from_ends(ends),
         observation_space=buffer.observation_space,
-        action_space=buffer.action_space,
+        action_space=action_space,
     )
 
 
 def read_replay_buffer(path: str | pathlib.Path | io.BufferedIOBase, verbose: int = 0) -> ReplayBuffer:
     """
-    :param path: file that ``save_replay_buffer`` of any SB3 algorithm wrote
+    :param path: file that ``save_replay_buffer`` of any SB3 algorithm wrote, or the open file, which stays open
     :param verbose: for SB3, which says what it opens
     """
     try:
         # Opened here, because SB3 leaves a file that it cannot read open.
-        with open_path(path, "r", verbose, suffix="pkl") as file:
+        opened = open_path(path, "r", verbose, suffix="pkl")
+        with nullcontext(opened) if opened is path else opened as file:
             buffer = _Unpickler(file, path).load()
     except InputError:
         raise
@@ -195,7 +208,7 @@ class _Unpickler(pickle.Unpickler):
         return partial(self._recorded, found) if isinstance(found, type) and issubclass(found, Transitions) else found
 
     def _recorded(self, kind: type[Transitions], *fields: Any) -> Transitions:
-        n_fields = len(dataclasses.fields(kind))
-        for synthetic in fields[n_fields:]:
+        # Where older versions had these, names of columns are now.
+        for synthetic in (field for field in fields[_N_FIRST_FIELDS:] if isinstance(field, np.ndarray)):
             check_recorded(self._path, synthetic)
-        return kind(*fields[:n_fields])
+        return kind(*fields[:_N_FIRST_FIELDS], *(field for field in fields[_N_FIRST_FIELDS:] if isinstance(field, Quantities)))

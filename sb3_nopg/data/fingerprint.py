@@ -19,7 +19,17 @@ from sb3_nopg.data.dataset import TransitionDataset
 # Data sets never change, and may be large.
 _known: weakref.WeakKeyDictionary[TransitionDataset, str] = weakref.WeakKeyDictionary()
 # What may differ between two runs that compute the same.
-_WITHOUT_EFFECT = {"policy", "env", "tensorboard_log", "verbose", "device", "dataset", "distributed", "_init_setup_model"}
+_WITHOUT_EFFECT = {
+    "policy",
+    "env",
+    "stats_window_size",
+    "tensorboard_log",
+    "verbose",
+    "device",
+    "dataset",
+    "distributed",
+    "_init_setup_model",
+}
 
 
 def array_fingerprint(arrays: Iterable[np.ndarray]) -> str:
@@ -51,6 +61,9 @@ def parameter_fingerprint(module: th.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         array = tensor.cpu().numpy()
+        if name.endswith("normalization_fitted"):
+            # As the first files had it.
+            array = array.astype(bool)
         digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

@@ -3,13 +3,15 @@
 from typing import Any
 
 import numpy as np
+import scipy
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
-from scipy.spatial import KDTree
-from scipy.spatial.distance import cdist
 
 from sb3_nopg.data.action_lag import find_action_lag
+from sb3_nopg.data.breaks import find_breaks
+from sb3_nopg.data.continuity import find_jumps
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin
 
@@ -17,6 +19,8 @@ from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin
 _N_JUDGED, _N_AGAINST = 500, 20_000
 # Where this share of the episodes is exactly as long as the longest and ends in a terminal, a clock ended them.
 _SUSPICIOUS_SHARE = 0.1
+# As many rows of a kind are named.
+_N_NAMED = 5
 
 _STATISTICS = ("min", "max", "mean", "std")
 
@@ -30,6 +34,8 @@ def describe_data(dataset: TransitionDataset) -> dict[str, Any]:
         "transitions": len(dataset),
         "observation_dims": dataset.observation_dim,
         "action_dims": dataset.action_dim,
+        "named": dataset.quantities is not None,
+        **dataset.columns.texts(),
         "dtypes": {name: str(getattr(dataset, name).dtype) for name in ("observations", "actions", "rewards")},
         "bytes": sum(value.nbytes for value in vars(dataset).values() if isinstance(value, np.ndarray)),
         "observations": _ranges(dataset.observations),
@@ -46,6 +52,7 @@ def describe_data(dataset: TransitionDataset) -> dict[str, Any]:
         "constant_reward": bool(_constant(dataset.rewards[:, None])),
         "coverage": _coverage(dataset),
     }
+    description["jumps"] = _jumps(dataset)
     lag = find_action_lag(dataset)
     description["action_lag"] = None if lag is None else {"lag": lag.lag, "unexplained": list(lag.unexplained)}
     description["remarks"] = _remarks(description) + ([lag.remark] if lag is not None and lag.lag else [])
@@ -87,7 +94,7 @@ def _episodes(dataset: TransitionDataset) -> dict[str, Any] | None:
     terminals = dataset.terminals[order]
     inside = np.ones(len(order) - 1, dtype=bool)
     inside[last[:-1]] = False
-    followed = (dataset.next_observations[order][:-1] == dataset.observations[order][1:]).all(axis=1)
+    breaks = find_breaks(dataset)
     at_limit = terminals[last] & (lengths == lengths.max())
     return {
         "count": len(lengths),
@@ -96,7 +103,24 @@ def _episodes(dataset: TransitionDataset) -> dict[str, Any] | None:
         "ending_in_terminal": int(terminals[last].sum()),
         "longest_ending_in_terminal": int(at_limit.sum()),
         "terminals_before_the_end": int(terminals[:-1][inside].sum()),
-        "time_gaps": int((inside & ~followed).sum()),
+        "time_gaps": len(breaks),
+        "rows_before_gaps": breaks[:_N_NAMED].tolist(),
+    }
+
+
+def _jumps(dataset: TransitionDataset) -> dict[str, Any]:
+    """Transitions that cannot be steps of one process."""
+    ids = episode_labels(dataset)
+    number = np.arange(len(dataset)) if ids is None else numbered_as_they_begin(ids)
+    order = np.argsort(number, kind="stable")
+    states, actions, next_states = dataset.observations[order], dataset.actions[order], dataset.next_observations[order]
+    found = find_jumps(states, actions, next_states, number[order])
+    rows, names = np.sort(order[found.steps]), dataset.columns.observation_names
+    return {
+        "count": len(rows),
+        "rows": rows[:_N_NAMED].tolist(),
+        "columns": [names[column] for column in found.columns],
+        "wrapped": [names[column] for column in found.wrapped],
     }
 
 
@@ -118,10 +142,10 @@ def _coverage(dataset: TransitionDataset) -> dict[str, float]:
     against = points[rng.permutation(len(points))[:_N_AGAINST]]
     judged = against[:_N_JUDGED]
     # The nearest is the point itself.
-    nearest = np.asarray(KDTree(against).query(judged, k=2)[0])[:, 1]
+    nearest = np.asarray(scipy.spatial.KDTree(against).query(judged, k=2)[0])[:, 1]
     n, d = against.shape
     width = n ** (-1.0 / (d + 4))
-    weights = np.exp(-0.5 * (cdist(judged, against) / width) ** 2)
+    weights = np.exp(-0.5 * (scipy.spatial.distance.cdist(judged, against) / width) ** 2)
     effective = weights.sum(axis=1) ** 2 / (weights**2).sum(axis=1)
     return {
         "nearest_neighbor_median": float(np.median(nearest)),
@@ -137,18 +161,36 @@ def _remarks(description: dict[str, Any]) -> list[str]:
         remarks.append("No episodes are recorded: every transition counts as a sample of its own, and as a possible start.")
     else:
         remarks += _episode_remarks(episodes)
+    remarks += _jump_remarks(description["jumps"])
     if description["duplicates"]:
         share = description["duplicates"] / description["transitions"]
         remarks.append(f"{description['duplicates']} transitions ({share:.1%}) repeat an earlier one bit for bit.")
     for what in ("observation", "action"):
         constant = description[f"constant_{what}_dims"]
         if constant:
-            remarks.append(f"{what.capitalize()} dimension(s) {constant} never change: nothing can be learned about them.")
+            told = ", ".join(description[f"{what}_names"][number] for number in constant) if description["named"] else constant
+            remarks.append(f"{what.capitalize()} dimension(s) {told} never change: nothing can be learned about them.")
     if description["constant_reward"]:
         remarks.append("All rewards are equal: every policy looks equally good, unless episodes end.")
     if description["coverage"]["effective_samples"] < 2:
         remarks.append("Half of all transitions have no neighbours: too few data for so many dimensions.")
     return remarks
+
+
+def _jump_remarks(jumps: dict[str, Any]) -> list[str]:
+    remarks = []
+    if jumps["count"]:
+        remarks.append(
+            f"{jumps['count']} transition(s) jump in {', '.join(jumps['columns'])}, the first in row "
+            f"{_named_rows(jumps['rows'], jumps['count'])}: no others go as far in one step."
+        )
+    for name in jumps["wrapped"]:
+        remarks.append(f"{name} wraps around, and a step across counts as one all the way back: log its cosine and sine.")
+    return remarks
+
+
+def _named_rows(rows: list[int], count: int) -> str:
+    return ", ".join(map(str, rows)) + (", …" if count > len(rows) else "")
 
 
 def _episode_remarks(episodes: dict[str, Any]) -> list[str]:
@@ -163,9 +205,17 @@ def _episode_remarks(episodes: dict[str, Any]) -> list[str]:
         remarks.append(f"{episodes['terminals_before_the_end']} terminal(s) lie before the end of their episode.")
     if episodes["time_gaps"]:
         remarks.append(
-            f"{episodes['time_gaps']} gap(s) in time: the next row of an episode does not begin where the one before it ended."
+            f"{episodes['time_gaps']} gap(s) in time: the next row of an episode does not begin where the one before it "
+            f"ended, the first after row {_named_rows(episodes['rows_before_gaps'], episodes['time_gaps'])}."
         )
     return remarks
+
+
+def _column_rows(description: dict[str, Any], kind: str, neutral: str) -> list[tuple[str, str, dict[str, float]]]:
+    """Name, unit and statistics of each column."""
+    ranges = description[f"{kind}s"]
+    names = description[f"{kind}_names"] if description["named"] else [f"{neutral} {i}" for i in range(len(ranges))]
+    return list(zip(names, description[f"{kind}_units"], ranges, strict=True))
 
 
 def info_table(description: dict[str, Any]) -> RenderableType:
@@ -174,13 +224,12 @@ def info_table(description: dict[str, Any]) -> RenderableType:
     :return: for a rich console
     """
     episodes, timeouts, coverage = (description[name] for name in ("episodes", "timeouts", "coverage"))
-    rows = [(f"state {number}", row) for number, row in enumerate(description["observations"])]
-    rows += [(f"action {number}", row) for number, row in enumerate(description["actions"])]
-    rows.append(("reward", description["rewards"]))
+    rows = [*_column_rows(description, "observation", "state"), *_column_rows(description, "action", "action")]
+    rows.append(("reward", "", description["rewards"]))
     facts = Table(show_header=False, box=None)
     if episodes is not None:
         lengths = episodes["lengths"]
-        rows.append(("return", episodes["returns"]))
+        rows.append(("return", "", episodes["returns"]))
         facts.add_row("episodes", f"{episodes['count']:,}")
         facts.add_row("steps in one", f"{lengths['min']} to {lengths['max']}, median {lengths['median']:g}")
         facts.add_row("gaps in time", f"{episodes['time_gaps']:,}")
@@ -191,8 +240,11 @@ def info_table(description: dict[str, Any]) -> RenderableType:
     facts.add_row("effective samples", f"{coverage['effective_samples']:.3g} for an estimate, in the median")
     ranges = Table(title=f"{description['transitions']:,} transitions", title_justify="left")
     ranges.add_column("")
+    if description["named"]:
+        ranges.add_column("unit")
     for key in _STATISTICS:
         ranges.add_column(key, justify="right")
-    for name, row in rows:
-        ranges.add_row(name, *(f"{row[key]:.5g}" for key in _STATISTICS))
+    for name, unit, row in rows:
+        cells = [escape(name), escape(unit)] if description["named"] else [name]
+        ranges.add_row(*cells, *(f"{row[key]:.5g}" for key in _STATISTICS))
     return Group(ranges, facts, *(Text(f"• {remark}") for remark in description["remarks"]))

@@ -48,6 +48,7 @@ def add_mirror_images(dataset: TransitionDataset, observation_signs: ArrayLike, 
         episode_ids=None if episode_ids is None else np.concatenate([episode_ids, episode_ids + np.ptp(episode_ids) + 1]),
         observation_space=dataset.observation_space,
         action_space=dataset.action_space,
+        quantities=dataset.quantities,
     )
 
 

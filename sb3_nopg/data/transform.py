@@ -13,6 +13,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.episode_labels import episode_labels, numbered_as_they_begin, units_of_each
 from sb3_nopg.data.files.expression import evaluate
+from sb3_nopg.data.quantities import Quantities, common_quantities
 from sb3_nopg.data.transitions import Transitions
 
 _logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ def merge(datasets: Sequence[Data]) -> Data:
         episode_ids=np.concatenate(merged_ids) if know_episodes else None,
         observation_space=_common_space("observation_space", [dataset.observation_space for dataset in datasets]),
         action_space=_common_space("action_space", [dataset.action_space for dataset in datasets]),
+        quantities=common_quantities([dataset.quantities for dataset in datasets]),
     )
 
 
@@ -170,7 +172,17 @@ def with_units(dataset: Data, observation_scale: float | Sequence[float], action
         actions=(dataset.actions * action_factors).astype(dataset.actions.dtype),
         observation_space=_scaled(dataset.observation_space, state_factors),
         action_space=_scaled(dataset.action_space, action_factors),
+        quantities=_without_units(dataset.quantities, state_factors, action_factors),
     )
+
+
+def _without_units(quantities: Quantities | None, *factors: np.ndarray) -> Quantities | None:
+    """A unit that was multiplied is another one, which nobody has named."""
+    if quantities is None:
+        return None
+    units = zip((quantities.observation_units, quantities.action_units), factors, strict=True)
+    kept = [tuple(unit if factor == 1 else "" for unit, factor in zip(*pair, strict=True)) for pair in units]
+    return replace(quantities, observation_units=kept[0], action_units=kept[1])
 
 
 def _factors(name: str, scale: float | Sequence[float], n_dims: int) -> np.ndarray:
@@ -194,7 +206,8 @@ def _compute(
 ) -> np.ndarray:
     """
     Variables of an expression: ``s``, ``a``, ``s2`` (columns ``s[0]``, …), ``r``, ``terminal``, ``timeout``, ``episode``,
-    and the names given to columns, with ``next_`` before them for the state that followed.
+    and the names of columns, the data's own and those given, with ``next_`` before them for the state that followed. Of
+    equal names, those given count first and the data's own last.
     """
     n = len(dataset)
     ids = episode_labels(dataset)
@@ -216,4 +229,6 @@ def _compute(
     named = {name: dataset.observations[:, number] for number, name in enumerate(observation_names)}
     named.update({f"next_{name}": dataset.next_observations[:, number] for number, name in enumerate(observation_names)})
     named.update({name: dataset.actions[:, number] for number, name in enumerate(action_names)})
-    return evaluate(expression, {**variables, **named}, n)
+    parts = {name: getattr(dataset, name) for name in ("observations", "actions", "next_observations")}
+    own = {} if dataset.quantities is None else dataset.quantities.variables(**parts)
+    return evaluate(expression, {**own, **variables, **named}, n)

@@ -6,9 +6,19 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sb3_nopg.common.arrays import check_actions_inside, check_box, check_width, flags, labels, real_array
+from sb3_nopg.common.arrays import (
+    check_actions_inside,
+    check_box,
+    check_width,
+    flags,
+    flat_box,
+    labels,
+    one_row_each,
+    real_array,
+)
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.episode_labels import episode_labels
+from sb3_nopg.data.quantities import Quantities
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,11 +37,14 @@ class Transitions:
     episode_ids: np.ndarray | None = None
     observation_space: spaces.Box | None = None
     action_space: spaces.Box | None = None
+    quantities: Quantities | None = None
 
     def __post_init__(self) -> None:
+        if self.action_space is not None:
+            object.__setattr__(self, "action_space", flat_box("action_space", self.action_space))
         checked: dict[str, np.ndarray | None] = {
             "observations": real_array("observations", self.observations, ndim=2),
-            "actions": real_array("actions", self.actions, ndim=2),
+            "actions": real_array("actions", one_row_each(self.actions), ndim=2),
             "rewards": real_array("rewards", self.rewards, ndim=1),
             "next_observations": real_array("next_observations", self.next_observations, ndim=2),
             "terminals": flags("terminals", self.terminals),
@@ -41,6 +54,7 @@ class Transitions:
         for name, array in checked.items():
             object.__setattr__(self, name, array)
         self._check_lengths()
+        self._check_quantities()
         self._check_spaces()
         for array in checked.values():
             if array is not None:
@@ -70,6 +84,21 @@ class Transitions:
                 "terminals", "every transition is terminal", "Mark true ends of the task only; time limits go to `timeouts`"
             )
 
+    def _check_quantities(self) -> None:
+        if self.quantities is None:
+            return
+        if not isinstance(self.quantities, Quantities):
+            raise InputError("quantities", f"a {type(self.quantities).__name__}", 'Give Quantities.of(["x [m]"], ["u [V]"])')
+        for kind, width in (("observation", self.observation_dim), ("action", self.action_dim)):
+            names = getattr(self.quantities, f"{kind}_names")
+            if len(names) != width:
+                raise InputError(f"{kind}_names", f"{len(names)} name(s) for {width} column(s)", "Give one name for each")
+
+    @property
+    def columns(self) -> Quantities:
+        """Names and units of the columns; neutral names, ``s[0]`` and the like, where nobody has given any."""
+        return self.quantities or Quantities.neutral(self.observation_dim, self.action_dim)
+
     def _check_spaces(self) -> None:
         for name, space, array_name in (
             ("observation_space", self.observation_space, "observations"),
@@ -80,7 +109,7 @@ class Transitions:
             check_box(name, space)
             check_width(array_name, getattr(self, array_name), name, space)
         if self.action_space is not None:
-            check_actions_inside(self.actions, self.action_space)
+            check_actions_inside(self.actions, self.action_space, self.columns.action_labels)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled data go through the constructor: NumPy forgets that an array was read-only.
@@ -104,8 +133,13 @@ class Transitions:
         return None if labels is None else np.sort(np.unique(labels, return_index=True)[1])
 
     def __repr__(self) -> str:
-        def ranges(array: np.ndarray) -> str:
-            return " ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(array.min(0), array.max(0), strict=True))
+        def ranges(array: np.ndarray, labels: list[str] | None = None) -> str:
+            ends = list(zip(array.min(0), array.max(0), strict=True))
+            if labels is None:
+                return " ".join(f"[{low:.4g}, {high:.4g}]" for low, high in ends)
+            return ", ".join(f"{label} {low:.4g} to {high:.4g}" for label, (low, high) in zip(labels, ends, strict=True))
+
+        named = self.quantities
 
         starts = self.episode_starts
         timeouts = "not recorded" if self.timeouts is None else str(int(self.timeouts.sum()))
@@ -113,8 +147,8 @@ class Transitions:
             [
                 f"{type(self).__name__}({len(self)} transitions, "
                 f"{self.observation_dim} state and {self.action_dim} action dims)",
-                f"  observations  {ranges(self.observations)}",
-                f"  actions       {ranges(self.actions)}",
+                f"  observations  {ranges(self.observations, None if named is None else named.observation_labels)}",
+                f"  actions       {ranges(self.actions, None if named is None else named.action_labels)}",
                 f"  rewards       {ranges(self.rewards[:, None])}",
                 f"  episodes      {'not recorded' if starts is None else len(starts)}",
                 f"  terminals     {int(self.terminals.sum())}, timeouts {timeouts}",

@@ -16,6 +16,7 @@ import torch as th
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import is_count
+from sb3_nopg.data.column_heads import identifier
 from sb3_nopg.dynamics.coordinates import Coordinates
 
 # Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
@@ -23,7 +24,7 @@ _SOFTNESS, _MARGIN = 0.01, 3.0
 # Beyond the edge by so many widths a state is as lost as it can be, and stays there.
 _PADDING = 10.0
 
-#: reach of a system that is known everywhere: who has gone so far is lost all the same
+#: room of a system that is known everywhere, in recorded ranges: who has gone so far is lost all the same
 EVERYWHERE = 100.0
 #: smallest and largest value of a column within a limit, None for no end on that side
 Limit = tuple[float | None, float | None]
@@ -58,8 +59,7 @@ class Bounds:
     :param limits: their ends, infinite for none, (c, 2)
     :param limit_width: softness of each, (c,)
     :param unexplained_ends: share of the terminal states that lie among the others
-    :param reach: share of the recorded range by which trajectories may leave it before they count as lost, where they are
-        looked at; a policy that learns is to stay inside, unless it is :data:`EVERYWHERE`
+    :param room: how far trajectories may leave the recorded range in each coordinate before they count as lost, (d,)
     """
 
     coordinates: Coordinates
@@ -71,7 +71,7 @@ class Bounds:
     limits: th.Tensor
     limit_width: th.Tensor
     unexplained_ends: float
-    reach: float = 0.0
+    room: th.Tensor
 
     @classmethod
     def of(
@@ -80,7 +80,7 @@ class Bounds:
         states: th.Tensor,
         next_states: th.Tensor,
         terminals: th.Tensor,
-        limits: Mapping[int, Limit] | None = None,
+        limits: Mapping[int | str, Limit] | None = None,
     ) -> "Bounds":
         """
         :param coordinates: of the states
@@ -103,22 +103,27 @@ class Bounds:
             ends,
             widths,
             unexplained,
+            th.zeros_like(low),
         )
 
     def to(self, device: th.device) -> "Bounds":
         """The same on a device."""
-        names = ("low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width")
+        names = ("low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width", "room")
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 
+    @property
+    def known_everywhere(self) -> bool:
+        """Whether nobody gets lost who goes on."""
+        return bool((self.room >= EVERYWHERE * (self.high - self.low)).all())
+
     def _beyond(self) -> tuple[th.Tensor, th.Tensor]:
         """How far beyond the recorded range a model is believed below and above, (d,) each."""
-        more = self.reach * (self.high - self.low)
-        return more.masked_fill(self.ends_low, 0.0), more.masked_fill(self.ends_high, 0.0)
+        return self.room.masked_fill(self.ends_low, 0.0), self.room.masked_fill(self.ends_high, 0.0)
 
     def _free(self) -> tuple[th.Tensor, th.Tensor]:
         """Coordinates that can go below and above all that was recorded without being lost, (d,) each."""
-        everywhere, turns = self.reach >= EVERYWHERE, self.coordinates.round
+        everywhere, turns = self.known_everywhere, self.coordinates.round
         return turns | (~self.ends_low & everywhere), turns | (~self.ends_high & everywhere)
 
     @property
@@ -159,10 +164,10 @@ class Bounds:
         """
         :param states: (m, d)
         """
-        width, (below_free, above_free) = self.width, self._free()
+        width, (below_free, above_free), (more_below, more_above) = self.width, self._free(), self._beyond()
         margin = _MARGIN * width
-        log_above = _log_inside((self.high + margin - states) / width, above_free)
-        log_below = _log_inside((states - self.low + margin) / width, below_free)
+        log_above = _log_inside((self.high + margin + more_above - states) / width, above_free)
+        log_below = _log_inside((states - self.low + margin + more_below) / width, below_free)
         nothing = th.zeros_like(log_above)
         # Of each side the logarithm of staying, and its slope: d log σ(y)/dy = 1 − σ(y).
         slope_above, slope_below = (log_above.exp() - 1.0) / width, (1.0 - log_below.exp()) / width
@@ -245,7 +250,7 @@ def _log_inside(distance: th.Tensor, free: th.Tensor) -> th.Tensor:
 
 
 def _checked_limits(
-    limits: Mapping[int, Limit], coordinates: Coordinates, states: th.Tensor
+    limits: Mapping[int | str, Limit], coordinates: Coordinates, states: th.Tensor
 ) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
     """Columns, ends and softness of the limits that a user named."""
     if not isinstance(limits, Mapping):
@@ -253,21 +258,26 @@ def _checked_limits(
     observations = coordinates.decode(states)
     n_columns = observations.shape[1]
     columns, ends, widths = [], [], []
-    for column, limit in limits.items():
+    known = {identifier(name): number for number, name in enumerate(coordinates.columns or ())}
+    for named, limit in limits.items():
+        column = known.get(identifier(named), named) if isinstance(named, str) else named
         if not is_count(column, 0, n_columns - 1):
-            raise InputError("limits", f"{column!r} is no column", f"Name columns 0 to {n_columns - 1} of the observation")
+            names = f", or {', '.join(coordinates.columns)}" if coordinates.columns else ""
+            raise InputError(
+                "limits", f"{named!r} is no column", f"Name columns 0 to {n_columns - 1} of the observation{names}"
+            )
+        if int(column) in columns:
+            raise InputError("limits", f"{named!r} is named twice", "Name each column once")
         try:
             low, high = (bound if end is None else float(end) for end, bound in zip(limit, (-math.inf, math.inf), strict=True))
         except (TypeError, ValueError) as error:
-            raise InputError(
-                "limits", f"{limit!r} for column {column}", "Give (smallest, largest), None for no end"
-            ) from error
+            raise InputError("limits", f"{limit!r} for column {named}", "Give (smallest, largest), None for no end") from error
         values = observations[:, int(column)]
         inside = int(((values >= low) & (values <= high)).sum())
         if not low < high or not inside:
             raise InputError(
                 "limits",
-                f"no sample lies within {low:g} to {high:g} in column {column}, which goes from "
+                f"no sample lies within {low:g} to {high:g} in column {named}, which goes from "
                 f"{float(values.min()):g} to {float(values.max()):g}",
                 "Give limits in the units of the data that leave some of it inside",
             )

@@ -54,7 +54,7 @@ def compile_nodes(
         return bounds.hold(states + change[:, : coordinates.dim])
 
     # However far the model is believed, nodes are of use where states are met.
-    recorded = replace(bounds, reach=0.0)
+    recorded = replace(bounds, room=th.zeros_like(bounds.room))
     nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, recorded, action_range, generator)
     fields = []
     for looked_at, targets in _targets_by_coordinates(regressions).items():

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
+import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import is_count
+from sb3_nopg.data.column_heads import angle_of, is_sine
 
 # How far from the unit circle a pair of columns may lie, in any row: encoders and files round.
 _ROUNDING = 1e-3
@@ -33,6 +35,7 @@ class Coordinates:
     :param fixed: an observation; columns that never change are taken from it, (d_s,)
     :param round: which coordinates are angles without ends, (d,)
     :param bent: which are angles that cover so much that sine and cosine are needed for one formula for all, (d,)
+    :param columns: names of the observation's columns; None where they have none
     """
 
     plain: tuple[int, ...]
@@ -41,12 +44,19 @@ class Coordinates:
     fixed: th.Tensor
     round: th.Tensor
     bent: th.Tensor
+    columns: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, observations: th.Tensor, angles: Sequence[tuple[int, int]] | None = None) -> "Coordinates":
+    def of(
+        cls,
+        observations: th.Tensor,
+        angles: Sequence[tuple[int, int]] | None = None,
+        columns: tuple[str, ...] | None = None,
+    ) -> "Coordinates":
         """
         :param observations: states and next states, (n, d_s)
         :param angles: pairs of columns; None to find them
+        :param columns: names of the columns; None where they have none
         """
         n_columns = observations.shape[1]
         pairs = find_angles(observations) if angles is None else _checked(observations, angles)
@@ -64,7 +74,8 @@ class Coordinates:
         encoded = found.encode(observations)
         extent = encoded.max(dim=0).values - encoded.min(dim=0).values
         angular = found.angular
-        return cls(plain, pairs, zeros, found.fixed, angular & (extent > _WHOLE_CIRCLE), angular & (extent > _SHORT_ARC))
+        whole, bent = angular & (extent > _WHOLE_CIRCLE), angular & (extent > _SHORT_ARC)
+        return cls(plain, pairs, zeros, found.fixed, whole, bent, columns)
 
     @property
     def dim(self) -> int:
@@ -161,18 +172,46 @@ class Coordinates:
 
     def names(self, columns: Sequence[str] | None = None) -> tuple[str, ...]:
         """
-        :param columns: names of the observation's columns
-        :return: of the coordinates
+        :param columns: names of the observation's columns; None for their own, or else ``s[0]`` and the like
+        :return: of the coordinates; ``cos_theta`` and ``sin_theta`` are ``theta``
         """
-        n_columns = len(self.fixed)
-        columns = [f"s[{i}]" for i in range(n_columns)] if columns is None else columns
-        plain = tuple(columns[i] for i in self.plain)
-        return plain + tuple(f"angle({columns[i]}, {columns[j]})" for i, j in self.angles)
+        columns = self._columns(columns)
+        found = [columns[i] for i in self.plain]
+        for i, j in self.angles:
+            angle = angle_of(columns[i], columns[j])
+            found.append(f"angle({columns[i]}, {columns[j]})" if angle is None or angle in columns else angle)
+        return tuple(found)
+
+    def _columns(self, columns: Sequence[str] | None) -> Sequence[str]:
+        return columns or self.columns or [f"s[{i}]" for i in range(len(self.fixed))]
+
+    def shown(self, states: np.ndarray, columns: Sequence[str] | None = None) -> np.ndarray:
+        """
+        For people: angles as they would measure them, from where cosine is one towards where sine is, and not from the data's
+        mean.
+
+        :param states: (..., d)
+        :param columns: as for :meth:`names`; where these tell no cosine from a sine, the first column is taken for the cosine
+        :return: (..., d)
+        """
+        names, found = self._columns(columns), np.array(states)
+        for number, ((i, j), zero) in enumerate(zip(self.angles, self.zeros, strict=True), start=len(self.plain)):
+            angle = found[..., number] + zero
+            if angle_of(names[i], names[j]) is not None and is_sine(names[i]):
+                angle = math.pi / 2 - angle
+            found[..., number] = (angle + math.pi) % (2.0 * math.pi) - math.pi
+        return found
 
     def to(self, device: th.device) -> "Coordinates":
         """The same on a device."""
         return Coordinates(
-            self.plain, self.angles, self.zeros, self.fixed.to(device), self.round.to(device), self.bent.to(device)
+            self.plain,
+            self.angles,
+            self.zeros,
+            self.fixed.to(device),
+            self.round.to(device),
+            self.bent.to(device),
+            self.columns,
         )
 
 

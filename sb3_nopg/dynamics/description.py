@@ -32,7 +32,7 @@ def described(model: Described, names: Sequence[str] | None = None) -> list[tupl
     :param names: of the observation's columns
     :return: what each line is about, and the line
     """
-    choices, coordinates = model.choices, model.coordinates
+    choices = model.choices
     lines = [
         ("coordinates", ", ".join(_coordinates(model, names))),
         ("bandwidth", _bandwidths(model, names)),
@@ -41,7 +41,7 @@ def described(model: Described, names: Sequence[str] | None = None) -> list[tupl
     if choices.products:
         lines.append(("actions", "their products count too: the system is not affine in them"))
     lines.append(("unexplained", _unexplained(model)))
-    lines.append(("the task ends", _ends(model, coordinates.names(names))))
+    lines.append(("the task ends", _ends(model, names)))
     lines.append(("nodes", f"{len(model.nodes):,}"))
     return lines
 
@@ -81,14 +81,22 @@ def _unexplained(model: Described) -> str:
     return f"{text}; {_percent(model.choices.reward.unexplained)} of the reward's"
 
 
-def _ends(model: Described, names: Sequence[str]) -> str:
-    bounds = model.bounds
+def _ends(model: Described, columns: Sequence[str] | None) -> str:
+    bounds, names = model.bounds, model.coordinates.names(columns)
     found = []
     for side, flags, edges in (("below", bounds.ends_low, bounds.low), ("above", bounds.ends_high, bounds.high)):
-        pairs = zip(names, flags.tolist(), edges.tolist(), strict=True)
-        found += [f"{side} {edge:.3g} in {name}" for name, ends, edge in pairs if ends]
+        # Towards the edge from a little inside of it: an angle may count the other way round.
+        inside = edges + (1e-3 if side == "below" else -1e-3)
+        pairs = (model.coordinates.shown(ends.cpu().numpy(), columns).tolist() for ends in (edges, inside))
+        for name, ends, edge, before in zip(names, flags.tolist(), *pairs, strict=True):
+            if ends:
+                found.append(f"{'below' if before > edge else 'above'} {edge:.3g} in {name}")
     if len(bounds.limit_columns):
-        found.append(f"at the limits of {len(bounds.limit_columns)} column{'s' if len(bounds.limit_columns) > 1 else ''}")
+        known = columns or model.coordinates.columns
+        n_limits = len(bounds.limit_columns)
+        unnamed = f"{n_limits} column{'s' if n_limits > 1 else ''}"
+        limited = unnamed if known is None else " and ".join(known[i] for i in bounds.limit_columns.tolist())
+        found.append(f"at the limits of {limited}")
     return ", ".join(found) if found else "nowhere, as far as the data show"
 
 

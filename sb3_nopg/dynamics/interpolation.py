@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import scipy
 import torch as th
-from scipy.spatial import cKDTree
 
 from sb3_nopg.dynamics.coordinates import Coordinates
 
@@ -76,7 +76,7 @@ class Interpolation:
         """
         points = coordinates.embed(nodes, scale).numpy()
         k = min(_N_AROUND, len(nodes))
-        distances, around = map(np.asarray, cKDTree(points).query(points, k=[*range(1, k + 1)]))
+        distances, around = map(np.asarray, scipy.spatial.cKDTree(points).query(points, k=[*range(1, k + 1)]))
         # A node of its own is its first neighbour, also where another lies at the same place.
         width = th.from_numpy(distances[:, min(_WIDTH_FROM, k - 1)]) / 2.0
         usual = float(width.median()) or 1.0
@@ -98,9 +98,9 @@ class Interpolation:
         return th.from_numpy(found).to(self.nodes.device)
 
     @cached_property
-    def tree(self) -> cKDTree:
+    def tree(self) -> "scipy.spatial.cKDTree":
         """Of the nodes, to find the nearest one."""
-        return cKDTree(self.coordinates.embed(self.nodes, self.scale).cpu().numpy())
+        return scipy.spatial.cKDTree(self.coordinates.embed(self.nodes, self.scale).cpu().numpy())
 
     @cached_property
     def offsets(self) -> th.Tensor:

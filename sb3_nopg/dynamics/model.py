@@ -11,6 +11,7 @@ import torch as th
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number
+from sb3_nopg.common.progress import phase
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
@@ -23,14 +24,15 @@ from sb3_nopg.dynamics.nodes import NodeMaps
 from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
 from sb3_nopg.dynamics.regression import Regressions, Samples
-from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, recorded_rewards
+from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, rewards_of
 
 _logger = logging.getLogger(__name__)
 # Transitions per coefficient of one affine model, at least.
 _LEAST_ROWS = 2
-# One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of it.
-# One that leaves nothing unexplained is believed everywhere.
-_AFFINE_REACH = 0.3
+# One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of the range that
+# the task starts in: who starts at the edge of what was recorded has to go beyond it. One that leaves nothing unexplained is
+# believed everywhere.
+_AFFINE_ROOM = 0.3
 # Residual noise is cut at so many standard deviations, as the median has them (a Gaussian's over its median deviation), and
 # not within what this share of all errors reaches.
 _MOST_NOISE, _FROM_MEDIAN, _USUAL = 5.0, 1.4826, 0.95
@@ -72,7 +74,7 @@ class DynamicsModel:
         dataset: TransitionDataset,
         *,
         angles: Sequence[tuple[int, int]] | None = None,
-        limits: Mapping[int, Limit] | None = None,
+        limits: Mapping[int | str, Limit] | None = None,
         reward: str | RewardFunction | None = None,
         bandwidth: float | None = None,
         n_earlier_steps: int | None = None,
@@ -85,8 +87,10 @@ class DynamicsModel:
         """
         :param dataset: recorded transitions
         :param angles: pairs of columns that are cosine and sine of an angle; None to find them, () for none
-        :param limits: smallest and largest value of columns, beyond which the task counts as lost; None as an end for no end
-        :param reward: an expression over s, a and s2, or a function of them, used exactly; None to learn it from the data
+        :param limits: smallest and largest value of columns, by number or name, beyond which the task counts as lost; None as
+            an end for no end
+        :param reward: an expression over s, a, s2 and the names of columns, or a function of them, used exactly; None to learn
+            it from the data
         :param bandwidth: in standard deviations, infinite for one affine model; None to choose it on left-out episodes
         :param n_earlier_steps: that count beside the last state and action; None to choose
         :param n_nodes: states to compile the data at; None for a number that goes with the dimension
@@ -99,10 +103,10 @@ class DynamicsModel:
         check_number("noise_scale", noise_scale, 0.0, np.inf, low_included=True)
         rewards = np.array(dataset.rewards, dtype=np.float64)
         if reward is not None:
-            rewards = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
+            rewards = rewards_of(reward, dataset)
         if like is None:
             both = np.concatenate([dataset.observations, dataset.next_observations])
-            coordinates = Coordinates.of(float_tensor(both), angles)
+            coordinates = Coordinates.of(float_tensor(both), angles, _names(dataset))
             _check_enough(dataset, coordinates)
         else:
             coordinates = like.coordinates.to(th.device("cpu"))
@@ -123,7 +127,8 @@ class DynamicsModel:
         else:
             bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
             if choices.is_affine and not bool(coordinates.bent.any()):
-                bounds = replace(bounds, reach=EVERYWHERE if choices.exact else _AFFINE_REACH)
+                span = _AFFINE_ROOM * _span_of_starts(dataset, coordinates, initial_states)
+                bounds = replace(bounds, room=EVERYWHERE * (bounds.high - bounds.low) if choices.exact else span)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
                 "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "
@@ -132,7 +137,7 @@ class DynamicsModel:
             )
         given: RewardModel | None = None
         if reward is not None:
-            given = given_reward(reward, coordinates, dataset.observations, dataset.actions)
+            given = given_reward(reward, coordinates, dataset.observations, dataset.actions, dataset.quantities)
         elif choices.reward.kernel is None:
             given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim, exact=choices.exact)
         regressions = without = _regressions(data, inputs, choices, with_reward=given is None)
@@ -142,7 +147,8 @@ class DynamicsModel:
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
         n_nodes = usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
-        nodes = compile_nodes(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
+        with phase("nodes"):
+            nodes = compile_nodes(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
         samples = regressions[0].samples
         usual_past = UsualPast(
             samples,
@@ -272,6 +278,10 @@ class DynamicsModel:
         return "\n".join(f"{what}: {found}" for what, found in described(self, names))
 
 
+def _names(dataset: TransitionDataset) -> tuple[str, ...] | None:
+    return None if dataset.quantities is None else dataset.quantities.observation_names
+
+
 def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
     """What predictions miss where they have not seen the episode, (q, d)."""
     left_out = LeftOut.of(labels, len(samples), seed=1)
@@ -301,12 +311,22 @@ def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:
     return float_tensor(low), float_tensor(high)
 
 
+def _span_of_starts(dataset: TransitionDataset, coordinates: Coordinates, given: np.ndarray | None) -> th.Tensor:
+    """Between the outermost start states, those of the episodes where none are given, (d,)."""
+    rows = dataset.episode_starts
+    starts = given if given is not None else dataset.observations[rows if rows is not None else slice(0)]
+    if len(np.atleast_2d(starts)) < 2:
+        return th.zeros(coordinates.dim, dtype=th.float64)
+    encoded = coordinates.encode(float_tensor(np.atleast_2d(starts)))
+    return encoded.max(dim=0).values - encoded.min(dim=0).values
+
+
 def _are_limited(dataset: TransitionDataset, bounds: Bounds, like: DynamicsModel | None) -> bool:
     """Whether actions beyond those that were seen are cut off."""
     if like is not None:
         return like._actions_are_limited
     space = dataset.action_space
-    return bounds.reach < EVERYWHERE or (space is not None and bool(np.isfinite([space.low, space.high]).all()))
+    return not bounds.known_everywhere or (space is not None and bool(np.isfinite([space.low, space.high]).all()))
 
 
 def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]) -> None:
@@ -316,12 +336,12 @@ def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]
     :raises InputError: where they do not go with the data
     """
     observations = float_tensor(np.concatenate([dataset.observations, dataset.next_observations]))
-    coordinates = Coordinates.of(observations, settings.get("angles"))
+    coordinates = Coordinates.of(observations, settings.get("angles"), _names(dataset))
     states = coordinates.encode(float_tensor(dataset.observations))
     nothing = th.zeros(len(states), dtype=th.bool)
     Bounds.of(coordinates, states, states, nothing, settings.get("limits"))
     if settings.get("reward") is not None:
-        recorded_rewards(settings["reward"], dataset.observations, dataset.actions, dataset.next_observations)
+        rewards_of(settings["reward"], dataset)
     _check_numbers(*(settings.get(name) for name in ("bandwidth", "n_earlier_steps", "n_nodes")))
     _check_enough(dataset, coordinates)
 

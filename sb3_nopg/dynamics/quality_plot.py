@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.column_heads import label
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.plot import save_picture
 from sb3_nopg.dynamics.model import DynamicsModel
@@ -48,7 +49,7 @@ def plot_predictions(
     stretches = _longest(data, left_out, model.choices.n_earlier_steps, n_episodes)
     if not stretches:
         raise InputError("dataset", "no two transitions follow each other in what is left out", "Give data in episodes")
-    labels = model.coordinates.names(names)
+    labels = _labels(model, dataset, names)
     # Made without pyplot, which would keep it and might look for a screen.
     figure = Figure(figsize=(4.0 * len(stretches), 1.8 * len(labels) + 0.8), layout="constrained")
     FigureCanvasAgg(figure)
@@ -58,6 +59,8 @@ def plot_predictions(
         recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
         followed = open_loop(model, data, np.array([start]), n_steps)[:, 0]
         predicted = model.coordinates.encode(data.states.new_tensor(followed)).numpy()
+        recorded = _as_read(model, recorded, names)
+        predicted = _as_read(model, predicted, names, near=recorded)
         for number, panel in enumerate(panels[:, column]):
             panel.plot(recorded[:, number], color=_RECORDED, label="recorded")
             panel.plot(predicted[:, number], "--", color=_PREDICTED, label="predicted")
@@ -69,6 +72,29 @@ def plot_predictions(
     if path is not None:
         save_picture(figure, pathlib.Path(path))
     return figure
+
+
+def _labels(model: DynamicsModel, dataset: TransitionDataset, names: Sequence[str] | None) -> list[str]:
+    """Names of the coordinates with their units; those of an angle are radians."""
+    coordinates, known = model.coordinates, dataset.quantities
+    units = [known.observation_units[i] if known else "" for i in coordinates.plain] + ["rad"] * len(coordinates.angles)
+    return [label(name, unit) for name, unit in zip(coordinates.names(names), units, strict=True)]
+
+
+def _as_read(
+    model: DynamicsModel, states: np.ndarray, names: Sequence[str] | None, near: np.ndarray | None = None
+) -> np.ndarray:
+    """
+    :param states: one after the other, (T, d)
+    :param near: states whose turns of the circle to take, as they are read; None to follow the angle around it
+    """
+    shown = model.coordinates.shown(states, names)
+    first = len(model.coordinates.plain)
+    if near is None:
+        shown[:, first:] = np.unwrap(shown[:, first:], axis=0)
+    else:
+        shown[:, first:] -= 2.0 * np.pi * np.round((shown[:, first:] - near[:, first:]) / (2.0 * np.pi))
+    return shown
 
 
 def _longest(data: Prepared, left_out: np.ndarray, n_earlier: int, n: int) -> list[tuple[int, int]]:

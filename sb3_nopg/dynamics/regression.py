@@ -15,8 +15,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import scipy
 import torch as th
-from scipy.spatial import cKDTree
 
 from sb3_nopg.dynamics.coordinates import Coordinates
 
@@ -204,7 +204,7 @@ class LocalAffineRegression:
         self._input_scale = spread_of(samples.inputs)
         self._input_mean = samples.inputs.mean(dim=0)
         self._residuals = samples.targets - self.whole.predict(samples.states, samples.inputs)
-        self._tree = cKDTree(samples.coordinates.embed(samples.states, self._kernel_scale).numpy())
+        self._tree = scipy.spatial.cKDTree(samples.coordinates.embed(samples.states, self._kernel_scale).numpy())
         self.n_coefficients = 1 + samples.states.shape[1] + samples.inputs.shape[1]
 
     def maps_at(self, states: th.Tensor) -> AffineMaps:

@@ -12,7 +12,9 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.expression import evaluate
+from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.regression import Samples, spread_of
 
@@ -150,22 +152,28 @@ class GivenReward:
 
 
 def given_reward(
-    reward: str | RewardFunction, coordinates: Coordinates, observations: np.ndarray, actions: np.ndarray
+    reward: str | RewardFunction,
+    coordinates: Coordinates,
+    observations: np.ndarray,
+    actions: np.ndarray,
+    quantities: Quantities | None = None,
 ) -> GivenReward:
     """
     :param reward: an expression over ``s``, ``a`` and ``s2`` like ``"cos(s2[1]) - 0.1 * a[0]**2"``, or a function
     :param coordinates: of the states
     :param observations: of the data, (n, d_s)
     :param actions: of the data, (n, d_a)
+    :param quantities: names of the columns, which the expression may use
     """
     spread = np.concatenate([np.ptp(observations, axis=0), np.ptp(actions, axis=0), np.ptp(observations, axis=0)])
     steps = _STEP * np.where(spread > 0, spread, 1.0)
-    return GivenReward(coordinates, reward_function(reward), steps.astype(np.float64))
+    return GivenReward(coordinates, reward_function(reward, quantities), steps.astype(np.float64))
 
 
-def reward_function(reward: str | RewardFunction) -> RewardFunction:
+def reward_function(reward: str | RewardFunction, quantities: Quantities | None = None) -> RewardFunction:
     """
     :param reward: an expression, or a function
+    :param quantities: names of the columns, which an expression may use, with ``next_`` before them for the next state's
     :return: a function
     """
     if not isinstance(reward, str):
@@ -175,9 +183,22 @@ def reward_function(reward: str | RewardFunction) -> RewardFunction:
     text = reward
 
     def function(states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
-        return evaluate(text, {"s": states, "a": actions, "s2": next_states}, len(states))
+        named: dict[str, np.ndarray] = {}
+        if quantities is not None:
+            named = quantities.variables(observations=states, actions=actions, next_observations=next_states)
+        return evaluate(text, {**named, "s": states, "a": actions, "s2": next_states}, len(states))
 
     return function
+
+
+def rewards_of(reward: str | RewardFunction, dataset: TransitionDataset) -> np.ndarray:
+    """
+    :param reward: an expression, which may use the names of the data's columns, or a function
+    :param dataset: recorded transitions
+    :return: what it says of them, (n,)
+    """
+    parts = (dataset.observations, dataset.actions, dataset.next_observations)
+    return recorded_rewards(reward_function(reward, dataset.quantities), *parts)
 
 
 def recorded_rewards(

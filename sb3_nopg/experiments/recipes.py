@@ -25,6 +25,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.mirror_images import add_mirror_images
+from sb3_nopg.data.quantities import Quantities
 
 #: where the transitions come from; a recipe names one of them
 SOURCES = ("file", "grid", "rollouts")
@@ -77,7 +78,13 @@ def _collected(source: str, data: Mapping[str, Any], env: gym.Env, seed: int, ad
             asked.close()
     if not (isinstance(asked.observation_space, spaces.Box) and isinstance(asked.action_space, spaces.Box)):
         raise InputError("data", f"{asked} has spaces that are no Box", "Flatten or encode them first")
-    return TransitionDataset(**arrays, observation_space=asked.observation_space, action_space=asked.action_space)
+    dims = arrays["observations"].shape[1], arrays["actions"].shape[1]
+    return TransitionDataset(
+        **arrays,
+        observation_space=asked.observation_space,
+        action_space=asked.action_space,
+        quantities=Quantities.told_by(asked.metadata or {}, *dims),
+    )
 
 
 def check_recipe(data: Any) -> tuple[str, Any]:

@@ -5,17 +5,19 @@ import json
 import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from scipy import stats
+from scipy.special import stdtrit
 
 from sb3_nopg.common.files import replacing
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.results_file import Record
 from sb3_nopg.experiments.versions import version_numbers, versions_told
+
+if TYPE_CHECKING:
+    # Every nopg command imports this file, few draw.
+    from matplotlib.figure import Figure
 
 NOTHING = "–"
 
@@ -34,7 +36,7 @@ def mean_interval(values: Iterable[float | None], level: float = 0.95) -> tuple[
     if len(counted) == 1:
         return float(counted[0]), None
     error = float(counted.std(ddof=1)) / math.sqrt(len(counted))
-    return float(counted.mean()), float(stats.t.ppf(0.5 + level / 2.0, len(counted) - 1)) * error
+    return float(counted.mean()), float(stdtrit(len(counted) - 1, 0.5 + level / 2.0)) * error
 
 
 def interval_cell(values: Iterable[float | None], digits: int = 0) -> str:
@@ -110,18 +112,21 @@ def conditions_line(conditions: Mapping[str, Any]) -> str:
     return f"{command}{seeds}, {hours}; {code}{versions_told(conditions['versions'])}."
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> "Figure":
     """
     :param width: in inches
     :param height: in inches
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     # Made without pyplot, which would keep it and might look for a screen.
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def save_figure(figure: Figure, path: pathlib.Path, extent: Extent) -> None:
+def save_figure(figure: "Figure", path: pathlib.Path, extent: Extent) -> None:
     """
     :param figure: done
     :param path: ``.png``

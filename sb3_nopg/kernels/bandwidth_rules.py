@@ -7,7 +7,7 @@ All take samples scaled to [0, 1] without constant dimensions, and a seed for th
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 # Cross-validation compares all pairs of samples within parts of a large data set: about 0.1 s a dimension on one core.
 PART_SIZE = 500
@@ -107,7 +107,7 @@ def _maximize(objective: Callable[[float], float], lowest: float, highest: float
     losses = [loss(step) for step in steps]
     best = int(np.argmin(losses))
     bounds = (steps[max(best - 1, 0)], steps[min(best + 1, n_steps - 1)])
-    refined = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.01})
+    refined = scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 0.01})
     # The refinement never tries the ends of its interval, and the lowest number may be the best.
     return float(np.exp(refined.x if refined.fun < losses[best] else steps[best]))
 

@@ -7,7 +7,7 @@ that they do.
 """
 
 import numpy as np
-from scipy.spatial import cKDTree
+import scipy
 
 # Samples that share the weight at the median next state.
 TARGET = 10.0
@@ -31,7 +31,7 @@ def effective_neighbors(samples: np.ndarray, queries: np.ndarray, seed: int, tar
     # Copies share a weight without telling more than one of them does.
     samples = np.unique(samples, axis=0)
     n_neighbors = min(len(samples), _N_NEIGHBORS)
-    distance, _ = cKDTree(samples / deviation).query(queries[chosen] / deviation, k=n_neighbors)
+    distance, _ = scipy.spatial.cKDTree(samples / deviation).query(queries[chosen] / deviation, k=n_neighbors)
     squared = np.square(np.reshape(distance, (len(chosen), n_neighbors)))
     excess = squared - squared[:, :1]
 

@@ -63,20 +63,45 @@ def correction(weights: th.Tensor, displacements: th.Tensor) -> Correction:
     :param displacements: δ, neighbours minus query in units of the bandwidth, (d, m, a, k); or (d, m, 1, k), the same for
         every action
     """
-    means, seconds = [], []
-    # One action after another: all products of displacements at once would be d times as much memory as anything else.
-    for number, row in enumerate(weights.unbind(dim=1)):
-        delta = displacements[:, :, min(number, displacements.shape[2] - 1)].permute(1, 2, 0)
-        weighted = delta * row[..., None]
-        means.append(weighted.sum(dim=1))
-        seconds.append(weighted.mT @ delta)
-    moments = th.stack(seconds, dim=1).permute(2, 3, 0, 1).contiguous()
+    mean, moments = _moments(weights, displacements)
     diagonal = moments.diagonal()
     # Far from all samples the ridge alone would drown in rounding errors.
     diagonal.add_(RIDGE + 8.0 * th.finfo(weights.dtype).eps * diagonal.sum(dim=-1, keepdim=True))
-    mean = th.stack(means, dim=1).permute(2, 0, 1)
     slope = -_solve(moments, mean)
-    return Correction(_product(slope, displacements) + 1.0, slope, mean, moments)
+    return Correction(_product(slope, displacements).add_(1.0), slope, mean, moments)
+
+
+def _moments(weights: th.Tensor, displacements: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """
+    :param weights: w, (m, a, k)
+    :param displacements: δ, (d, m, 1 or a, k)
+    :return: E_w[δ], (d, m, a), and E_w[δδᵀ], (d, d, m, a)
+    """
+    d, _, n_own, _ = displacements.shape
+    pairs = [(i, j) for i in range(d) for j in range(i, d)]
+    if n_own == 1 and weights.shape[1] >= d:
+        # The same for many actions: all products of displacements are made once, and one product with the weights is left.
+        # They are d (d + 3) / 2 numbers for a query's neighbour, where the weights are as many as actions.
+        planes = [*displacements[:, :, 0], *(displacements[i, :, 0] * displacements[j, :, 0] for i, j in pairs)]
+        sums = list((weights @ th.stack(planes, dim=-1)).unbind(dim=-1))
+    else:
+        weighted = [weights * plane for plane in displacements]
+        sums = [plane.sum(dim=-1) for plane in weighted]
+        sums += [(weighted[i] * displacements[j]).sum(dim=-1) for i, j in pairs]
+    seconds = dict(zip(pairs, sums[d:], strict=True))
+    moments = th.stack([seconds[min(i, j), max(i, j)] for i in range(d) for j in range(d)])
+    return th.stack(sums[:d]), moments.view(d, d, *moments.shape[1:])
+
+
+def _weighted_sums(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
+    """
+    :param weights: (m, a, k)
+    :param displacements: δ, (d, m, 1 or a, k)
+    :return: Σ_j w_j δ_j, (d, m, a)
+    """
+    if displacements.shape[2] == 1:
+        return (weights @ displacements[:, :, 0].permute(1, 2, 0).contiguous()).permute(2, 0, 1)
+    return th.stack([(weights * plane).sum(dim=-1) for plane in displacements])
 
 
 def corrected_weights(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
@@ -118,9 +143,9 @@ def derivatives(
     total = corrected.sum(dim=-1, keepdim=True)
     mean = corrected.mul_(q_values).sum(dim=-1, keepdim=True) / total
     advantages = (q_values - mean).div_(total)
-    # What is clipped counts for nothing here.
-    pulls = (advantages * weights).masked_fill_(fit.linear <= LEAST_SHARE, 0.0)
-    g = th.stack([(pulls * plane).sum(dim=-1) for plane in displacements])
+    # What is clipped counts for nothing here. (To multiply is much quicker than to fill by a mask.)
+    pulls = (advantages * weights).mul_((fit.linear > LEAST_SHARE).to(weights.dtype))
+    g = _weighted_sums(pulls, displacements)
     y = _solve(fit.moments, g)
     by_weight = advantages.mul_(factor).sub_(_product(y, displacements).mul_(fit.linear))
     moved = 1.0 + (fit.mean * fit.slope).sum(dim=0)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 import torch as th
-from scipy.spatial import KDTree
 
 from sb3_nopg.common.numbers import check_count
 from sb3_nopg.kernels.block_search import BlockSearch
@@ -137,7 +137,7 @@ class _KDTreeSearch:
     """
 
     def __init__(self, queries: th.Tensor, samples: th.Tensor):
-        self.tree = KDTree(samples.double().numpy())
+        self.tree = scipy.spatial.KDTree(samples.double().numpy())
         self.queries = queries.double().numpy()
         self.dtype = queries.dtype
 

@@ -2,12 +2,10 @@
 
 import math
 import platform
-import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch as th
 from gymnasium import spaces
@@ -17,6 +15,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.fingerprint import parameter_fingerprint
+from sb3_nopg.data.quantities import FIELDS, Quantities, check_same
+from sb3_nopg.policies.told_names import quantities_of, told_by_environment
 
 FORMAT_VERSION = 1
 
@@ -25,15 +25,20 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
     """
     :param model: any SB3 model with vectors as observations and actions
     :param deployed: what is exported, of which every number counts for the digest
-    :param given: what the caller says of it; the environment is asked where a value is None
+    :param given: what the caller says of it; the environment and then the data are asked where a value is None
     :return: what can be written as JSON, under the names of the file's metadata
     """
     assert isinstance(model.observation_space, spaces.Box)
     assert isinstance(model.action_space, spaces.Box)
-    told = _told_by_environment(model)
+    env, own = model.get_env(), getattr(model, "quantities", None)
+    told = told_by_environment(env, warns=True)
+    known = quantities_of(env, own, *(int(np.prod(space.shape)) for space in (model.observation_space, model.action_space)))
     description: dict[str, Any] = {}
     for kind, space in (("observation", model.observation_space), ("action", model.action_space)):
-        n = space.shape[0]
+        n = int(np.prod(space.shape))
+        # Not the neutral names of states whose actions have names, or the other way round: a file has its own.
+        if known is not None and (own is not None or len(told.get(f"{kind}_names") or ()) == n):
+            told |= {field: text for field, text in known.texts().items() if field.startswith(kind)}
         for field, default in (
             (f"{kind}_names", [f"{kind}_{i}" for i in range(n)]),
             (f"{kind}_units", [""] * n),
@@ -41,14 +46,17 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
             description[field] = _labels(field, given[field], told.get(field), default)
         if len(set(description[f"{kind}_names"])) != n:
             raise InputError(f"{kind}_names", f"{description[f'{kind}_names']} has a name twice", "Tell them apart")
+    if own is not None:
+        written = Quantities(**{field: tuple(description[field]) for field in FIELDS})
+        check_same("observation_names", own, "the data", written, "what is asked for")
     period_s = told.get("control_period_s") if given["control_period_s"] is None else given["control_period_s"]
     check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")
     low, high = data_range(model)
     return {
         **description,
         # As the file has them.
-        "action_low": model.action_space.low.astype(np.float32).tolist(),
-        "action_high": model.action_space.high.astype(np.float32).tolist(),
+        "action_low": model.action_space.low.ravel().astype(np.float32).tolist(),
+        "action_high": model.action_space.high.ravel().astype(np.float32).tolist(),
         "control_period_s": None if period_s is None else float(period_s),
         "data_low": low,
         "data_high": high,
@@ -61,32 +69,6 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
         },
         "format_version": FORMAT_VERSION,
     }
-
-
-def _told_by_environment(model: BaseAlgorithm) -> dict[str, Any]:
-    """What the environment's ``metadata`` says, less what its wrappers have made untrue."""
-    env = model.get_env()
-    if env is None:
-        return {}
-    try:
-        told = env.get_attr("metadata", 0)[0]
-        wrapped = {
-            "observation": env.env_is_wrapped(gym.ObservationWrapper, 0)[0],
-            "action": env.env_is_wrapped(gym.ActionWrapper, 0)[0],
-        }
-    except (AttributeError, NotImplementedError):
-        # Not made of Gymnasium's environments.
-        return {}
-    told = dict(told or {})
-    for kind, is_wrapped in wrapped.items():
-        untrue = {name for name in (f"{kind}_names", f"{kind}_units") if is_wrapped and told.pop(name, None) is not None}
-        if untrue:
-            warnings.warn(
-                f"A wrapper changes the environment's {kind}s: its {kind}_names and {kind}_units are left out of the file. "
-                f"Pass them to export() as they are after the wrapper.",
-                stacklevel=4,
-            )
-    return told
 
 
 def _labels(field: str, given: Any, told: Any, default: list[str]) -> list[str]:

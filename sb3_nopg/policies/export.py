@@ -18,7 +18,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_nopg.common.checks import check_spaces
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import ExportError, InputError
 from sb3_nopg.common.files import replacing
 from sb3_nopg.data.fingerprint import parameter_fingerprint
 from sb3_nopg.policies.description import data_range, describe
@@ -27,10 +27,6 @@ from sb3_nopg.policies.description import data_range, describe
 OPSET_VERSION = 17
 INPUT_NAME, OUTPUT_NAME = "observation", "action"
 N_COMPARED = 256
-
-
-class ExportError(RuntimeError):
-    """The policy cannot be written as ONNX, or what was written does not do what the policy does."""
 
 
 class DeployedPolicy(th.nn.Module):
@@ -50,8 +46,8 @@ class DeployedPolicy(th.nn.Module):
         super().__init__()
         assert isinstance(policy.action_space, spaces.Box)
         self.policy = policy
-        self.register_buffer("action_low", th.as_tensor(policy.action_space.low, dtype=th.float32))
-        self.register_buffer("action_high", th.as_tensor(policy.action_space.high, dtype=th.float32))
+        self.register_buffer("action_low", th.as_tensor(policy.action_space.low.ravel(), dtype=th.float32))
+        self.register_buffer("action_high", th.as_tensor(policy.action_space.high.ravel(), dtype=th.float32))
         self.clip_observation: float | None = None
         if normalization is not None:
             statistics: Any = normalization.obs_rms
@@ -151,7 +147,7 @@ def acts_like(model: BaseAlgorithm, content: bytes, tolerance: float = 1e-5) -> 
     space = model.action_space
     assert isinstance(space, spaces.Box)
     low, high = data_range(model)
-    ranges = {"action_low": space.low, "action_high": space.high, "data_low": low, "data_high": high}
+    ranges = {"action_low": space.low.ravel(), "action_high": space.high.ravel(), "data_low": low, "data_high": high}
     try:
         _compare(model, _deployed(model)[1], content, ranges, tolerance)
     # A file from anywhere: what its evaluator raises has no common ancestor below this.
@@ -230,6 +226,7 @@ def _compare(
     wanted, _ = model.predict(seen, deterministic=True)
     if not np.isfinite(wanted).all():
         raise InputError("model", "its actions are not finite", "Export a model whose training did not diverge")
+    wanted = wanted.reshape(len(observations), -1)
     infer = _evaluator(content)
     actions = np.concatenate([infer(observation[None]) for observation in observations])
     action_range = np.subtract(description["action_high"], description["action_low"])

@@ -1,5 +1,6 @@
 """Policies that map raw observations to actions in the environment's units, normalisation and squashing included."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -7,7 +8,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.torch_layers import create_mlp
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor, create_mlp
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from torch import nn
 
@@ -23,6 +24,18 @@ def _numbers(name: str, value: Any, fix: str) -> np.ndarray:
         raise InputError(name, f"does not hold numbers ({error})", fix) from error
 
 
+def _layer_sizes(net_arch: Any) -> list[int]:
+    """Of the policy's network, in whichever way SB3 writes them."""
+    if isinstance(net_arch, dict) and set(net_arch) == {"pi", "qf"}:
+        warnings.warn("There is no critic: of net_arch, qf has no effect.", stacklevel=3)
+        net_arch = net_arch["pi"]
+    sizes = _PAPERS_NETWORK if net_arch is None else net_arch
+    if not isinstance(sizes, list | tuple) or not all(is_count(n) for n in sizes):
+        raise InputError("net_arch", f"{net_arch} is no list of layer sizes", "Give one list: there is no critic to size")
+    return list(sizes)
+
+
+_PAPERS_NETWORK = (50,)
 # Of the last layer's weights, in a network that is to start from next to nothing.
 _CALM = 0.1
 
@@ -70,17 +83,25 @@ class NOPGPolicy(BasePolicy):
             optimizer_kwargs=optimizer_kwargs,
         )
         n_observations = observation_space.shape[0]
+        #: of the action, whatever its shape
+        self.n_actions = int(np.prod(action_space.shape))
         # In float64, also for a network in float32: a small spread about a large mean would drown in rounding.
         self.register_buffer("observation_mean", th.zeros(n_observations, dtype=th.float64))
         self.register_buffer("observation_std", th.ones(n_observations, dtype=th.float64))
-        self.register_buffer("normalization_fitted", th.tensor(False))
+        # A number, 0 or 1: SB3's users treat all that a state dict holds as numbers.
+        self.register_buffer("normalization_fitted", th.tensor(0.0))
         self.register_buffer("std_scale", th.tensor(1.0))
-        low, high = th.from_numpy(action_space.low).float(), th.from_numpy(action_space.high).float()
+        low, high = (th.from_numpy(bound.ravel()).float() for bound in (action_space.low, action_space.high))
         self.register_buffer("action_center", (high + low) / 2, persistent=False)
         self.register_buffer("action_half_range", (high - low) / 2, persistent=False)
 
     def _build_optimizer(self, lr_schedule: Schedule) -> None:
         self.optimizer = self.optimizer_class(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)  # type: ignore[call-arg]
+
+    @property
+    def actor(self) -> "NOPGPolicy":
+        """The policy itself: where SB3's policies have a critic beside the network that acts, ours have none."""
+        return self
 
     def begin_calmly(self) -> None:
         """Start from next to nothing, in the middle of the actions' range; a policy that has other ideas keeps them."""
@@ -99,7 +120,7 @@ class NOPGPolicy(BasePolicy):
         std[std <= least_spread * np.maximum(1e-8, np.abs(observations).max(axis=0))] = 1.0
         self.observation_mean.copy_(th.from_numpy(observations.mean(axis=0, dtype=np.float64)))
         self.observation_std.copy_(th.from_numpy(std))
-        self.normalization_fitted.fill_(True)
+        self.normalization_fitted.fill_(1.0)
 
     def normalize(self, observations: th.Tensor) -> th.Tensor:
         normalized = (observations.to(self.observation_mean.dtype) - self.observation_mean) / self.observation_std
@@ -156,12 +177,20 @@ class DeterministicMlpPolicy(NOPGPolicy):
     :param observation_space: Box
     :param action_space: Box
     :param lr_schedule: learning rate
-    :param net_arch: units of each hidden layer; the paper's one layer of 50 by default
+    :param net_arch: units of each hidden layer; None for the paper's one layer of 50. Of SB3's dict with ``pi`` and ``qf``, it
+        is ``pi``: there is no critic
     :param activation_fn: between layers
+    :param features_extractor_class: of the network before it, which sees normalised observations, (m, d_s)
+    :param features_extractor_kwargs: for it
     :param kwargs: optimiser, see :class:`NOPGPolicy`
     """
 
-    own_arguments: ClassVar[tuple[str, ...]] = ("net_arch", "activation_fn")
+    own_arguments: ClassVar[tuple[str, ...]] = (
+        "net_arch",
+        "activation_fn",
+        "features_extractor_class",
+        "features_extractor_kwargs",
+    )
     n_heads = 1
 
     def __init__(
@@ -169,17 +198,24 @@ class DeterministicMlpPolicy(NOPGPolicy):
         observation_space: spaces.Box,
         action_space: spaces.Box,
         lr_schedule: Schedule,
-        net_arch: Sequence[int] = (50,),
+        net_arch: Sequence[int] | dict[str, Sequence[int]] | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
+        features_extractor_class: type[BaseFeaturesExtractor] = FlattenExtractor,
+        features_extractor_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ):
         super().__init__(observation_space, action_space, **kwargs)
-        if not isinstance(net_arch, list | tuple) or not all(is_count(n) for n in net_arch):
-            raise InputError("net_arch", f"{net_arch} is no list of layer sizes", "Give one list: there is no critic to size")
-        self.net_arch, self.activation_fn = list(net_arch), activation_fn
-        outputs = self.n_heads * action_space.shape[0]
-        self.network = nn.Sequential(*create_mlp(observation_space.shape[0], outputs, self.net_arch, activation_fn))
+        self.net_arch, self.activation_fn = _layer_sizes(net_arch), activation_fn
+        self.features_extractor_class = features_extractor_class
+        self.features_extractor_kwargs = features_extractor_kwargs or {}
+        self.features_extractor = self.make_features_extractor()
+        n_features, outputs = self.features_extractor.features_dim, self.n_heads * self.n_actions
+        self.network = nn.Sequential(*create_mlp(n_features, outputs, self.net_arch, activation_fn))
         self._build_optimizer(lr_schedule)
+
+    def network_output(self, observations: th.Tensor) -> th.Tensor:
+        """Before it is squashed, (m, n_heads · d_a)."""
+        return self.network(self.features_extractor(self.normalize(observations)))
 
     def begin_calmly(self) -> None:
         last = self.network[-1]
@@ -189,8 +225,7 @@ class DeterministicMlpPolicy(NOPGPolicy):
             last.bias.zero_()
 
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:
-        output = self.network(self.normalize(observations))
-        return self.action_center + self.action_half_range * th.tanh(output), None
+        return self.action_center + self.action_half_range * th.tanh(self.network_output(observations)), None
 
 
 class GaussianMlpPolicy(DeterministicMlpPolicy):
@@ -210,7 +245,7 @@ class GaussianMlpPolicy(DeterministicMlpPolicy):
         self.max_std = max_std
 
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:
-        mean, log_odds = self.network(self.normalize(observations)).chunk(2, dim=-1)
+        mean, log_odds = self.network_output(observations).chunk(2, dim=-1)
         std = self.std_scale * self.max_std * self.action_half_range * th.sigmoid(log_odds)
         return self.action_center + self.action_half_range * th.tanh(mean), std
 
@@ -239,7 +274,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
         **kwargs: Any,
     ):
         super().__init__(observation_space, action_space, **kwargs)
-        shape = (action_space.shape[0], observation_space.shape[0])
+        shape = (self.n_actions, observation_space.shape[0])
         gain = np.zeros(shape) if initial_gain is None else _numbers("initial_gain", initial_gain, "Give K with a = K s")
         if gain.shape != shape or not np.isfinite(gain).all():
             raise InputError(
@@ -256,7 +291,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
         if not self.diagonal:
             return self.weight
         # Products with identity matrices: scattering into a diagonal cannot be exported to ONNX.
-        n, n_actions, n_observations = len(self.weight), self.action_space.shape[0], self.observation_space.shape[0]
+        n, n_actions, n_observations = len(self.weight), self.n_actions, self.observation_space.shape[0]
         wide, high = (th.eye(rows, columns).to(self.weight) for rows, columns in ((n_actions, n), (n, n_observations)))
         return (wide * self.weight) @ high
 
@@ -284,7 +319,7 @@ class GaussianLinearPolicy(DeterministicLinearPolicy):
         values = _numbers("std", std, fix)
         if values.shape not in ((), self.action_space.shape):
             raise InputError("std", f"shape {values.shape} where the actions have {self.action_space.shape}", fix)
-        values = np.broadcast_to(values, self.action_space.shape)
+        values = np.broadcast_to(values, self.action_space.shape).ravel()
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise InputError("std", f"{std} is not positive", "Give the size of the noise in the environment's units")
         self.std = std

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch as th
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
 from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, GaussianMlpPolicy, NOPGPolicy
@@ -27,7 +28,8 @@ def step_function(policy: NOPGPolicy) -> StepFunction:
     plain = own.action_distribution in _PLAIN and own.sample_actions is NOPGPolicy.sample_actions
     if plain and own.normalize is NOPGPolicy.normalize and isinstance(policy, DeterministicMlpPolicy):
         layers = list(policy.network)
-        if all(type(layer) is nn.Linear or type(layer) in _ACTIVATIONS for layer in layers):
+        known = all(type(layer) is nn.Linear or type(layer) in _ACTIVATIONS for layer in layers)
+        if known and type(policy.features_extractor) is FlattenExtractor:
             return _in_numpy(policy, layers)
     return _in_torch(policy)
 

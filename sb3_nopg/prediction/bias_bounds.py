@@ -9,8 +9,8 @@ the Euclidean norm is so in the L1 norm, which is the one that the proofs use.
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import erfcx, log_ndtr, logsumexp
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_number
@@ -113,12 +113,12 @@ def _smoothing_bias(lipschitz_function: float, lipschitz_log_density: float, ban
     # Zeros and infinities inside the logarithms (L_β h underflowed, or enormous) lead to the right limits.
     with np.errstate(divide="ignore", over="ignore"):
         scaled = lipschitz_log_density * bandwidth  # L_β h, (d,)
-        log_chi = np.log(2.0) + log_ndtr(scaled) + 0.5 * scaled**2  # log of ∫ e^{L|l|} N(l; 0, h²) dl
-        log_shrinkage = np.log(erfcx(scaled / np.sqrt(2.0)))  # log of ∫ e^{−L|l|} N(l; 0, h²) dl
+        log_chi = np.log(2.0) + scipy.special.log_ndtr(scaled) + 0.5 * scaled**2  # log of ∫ e^{L|l|} N(l; 0, h²) dl
+        log_shrinkage = np.log(scipy.special.erfcx(scaled / np.sqrt(2.0)))  # log of ∫ e^{−L|l|} N(l; 0, h²) dl
         # log of ∫ |l| e^{L|l|} N(l; 0, h²) dl = 2h (1/√2π + ½ L h χ)
         log_spread = np.log(2.0 * bandwidth) + np.logaddexp(-0.5 * np.log(2.0 * np.pi), np.log(0.5 * scaled) + log_chi)
         log_terms = [log_spread[k] + np.delete(log_chi, k).sum() for k in range(len(bandwidth))]
-        return float(np.exp(np.log(lipschitz_function) + logsumexp(log_terms) - log_shrinkage.sum()))
+        return float(np.exp(np.log(lipschitz_function) + scipy.special.logsumexp(log_terms) - log_shrinkage.sum()))
 
 
 def _constant(field: str, constant: float) -> float:

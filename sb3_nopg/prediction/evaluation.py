@@ -129,7 +129,8 @@ class PolicyEvaluation:
         :param states: (m, d_s)
         :return: the policy's mean actions there, in the action space, (m, d_a)
         """
-        return self.policy.predict(states.astype(np.float32), deterministic=True)[0]
+        # Flat, whatever shape the action space has.
+        return self.policy.predict(states.astype(np.float32), deterministic=True)[0].reshape(len(states), -1)
 
     def trajectories(self, n_steps: int, starts: np.ndarray | None = None) -> Rollouts:
         """

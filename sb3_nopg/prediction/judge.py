@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
@@ -24,6 +24,7 @@ from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.bounds import Limit
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.rewards import RewardFunction
+from sb3_nopg.prediction.chatter import chatter_of
 from sb3_nopg.prediction.rollouts import Actor, Rollouts, roll_out, together
 
 N_MODELS, MOST_STARTS = 4, 32
@@ -148,7 +149,7 @@ class Judge:
         :param level: of the intervals
         :param notes: to put into the judgement
         """
-        quantile = float(norm.ppf(0.5 + level / 2.0))
+        quantile = float(ndtri(0.5 + level / 2.0))
         # The same for all models, however little of the worst one of them has seen.
         worst = min(model.worst_reward for model in self.models), min(model.worst_end for model in self.models)
         # Of each policy, by each model, from each start: (p, k, m)
@@ -167,7 +168,7 @@ class Judge:
                     float(scores[number] - reach),
                     float(scores[number] + reach),
                     float(all_of_it.lasting.mean()),
-                    _chatter(all_of_it, high - low),
+                    chatter_of(all_of_it.actions, high - low).change,
                 )
             )
         margin, told_apart, flights = None, None, None
@@ -186,7 +187,7 @@ def judge(
     initial_states: Any = None,
     n_steps: int | None = None,
     angles: Sequence[tuple[int, int]] | None = None,
-    limits: Mapping[int, Limit] | None = None,
+    limits: Mapping[int | str, Limit] | None = None,
     reward: str | RewardFunction | None = None,
     level: float = 0.95,
     seed: int = 0,
@@ -217,7 +218,8 @@ def judge(
     if n_steps is None:
         n_steps = steps_ahead(gamma)
     starts = start_states(data, initial_states)
-    whole = DynamicsModel.fit(data, angles=angles, limits=limits, reward=reward, n_nodes=N_NODES, seed=seed)
+    given: dict[str, Any] = {"initial_states": starts[:MOST_STARTS], "n_nodes": N_NODES, "seed": seed}
+    whole = DynamicsModel.fit(data, angles=angles, limits=limits, reward=reward, **given)
     models, notes = half_models(data, whole, N_MODELS, limits=limits, reward=reward, seed=seed)
     known = dataset_fingerprint(data)
     own = [name for name, policy in zip(actors, policies.values(), strict=True) if data_learned_from(policy) == known]
@@ -237,7 +239,7 @@ def half_models(
     whole: DynamicsModel,
     n_models: int,
     *,
-    limits: Mapping[int, Limit] | None = None,
+    limits: Mapping[int | str, Limit] | None = None,
     reward: str | RewardFunction | None = None,
     seed: int = 0,
 ) -> tuple[list[DynamicsModel], tuple[str, ...]]:
@@ -317,8 +319,3 @@ def _compare(first: np.ndarray, second: np.ndarray, quantile: float) -> tuple[fl
     if margin <= 0.0 or not math.isfinite(spread):
         return margin, False, None
     return margin, False, max(1, math.ceil((quantile * spread / margin) ** 2))
-
-
-def _chatter(rollouts: Rollouts, span: np.ndarray) -> float:
-    changes = np.abs(np.diff(rollouts.actions, axis=0)) / np.where(span > 0, span, 1.0)
-    return float(np.nanmean(changes)) if np.isfinite(changes).any() else 0.0

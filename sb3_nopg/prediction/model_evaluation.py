@@ -87,6 +87,6 @@ class ModelEvaluation:
         noise = draw_noise(estimator.dynamics, n_steps, len(starts), generator)
         drawn = None
         if self.policy.is_stochastic:
-            shape = (n_steps, len(starts), self.policy.action_space.shape[0])
+            shape = (n_steps, len(starts), self.policy.n_actions)
             drawn = th.randn(shape, generator=generator, dtype=th.float64).to(starts.device)
         return Bundle(starts, n_steps, estimator.gamma, noise, drawn)

@@ -1,5 +1,6 @@
 """Policies from anywhere, as functions of observations: a function, an SB3 model, a ``.zip`` of one, or an ONNX file."""
 
+import json
 import os
 import pathlib
 from typing import Any
@@ -11,7 +12,9 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.files import one_line
-from sb3_nopg.policies.model_archive import read_model, settings_in
+from sb3_nopg.data.quantities import FIELDS, Quantities, check_same
+from sb3_nopg.policies.model_archive import PLAIN, read_model, settings_in
+from sb3_nopg.policies.plain_values import from_plain
 from sb3_nopg.prediction.rollouts import Actor
 
 # Settings of a model that its policy is made from.
@@ -24,7 +27,26 @@ def actor_of(policy: Any, data: TransitionDataset, *, trust: bool = False) -> Ac
     :param data: whose observations it must take
     :param trust: whether to read pickles in a file
     """
+    check_same("policies", data.quantities, "the data", _named_by(policy, data), "the policy")
     return checked_actor(policy, data.observations, data.action_dim, trust=trust)
+
+
+def _named_by(policy: Any, data: TransitionDataset) -> Quantities | None:
+    """Names of what a policy takes and gives, where it or its file tells; a file that cannot be read is refused later."""
+    if not isinstance(policy, str | os.PathLike):
+        return getattr(policy, "quantities", None)
+    path = pathlib.Path(policy)
+    try:
+        if path.suffix == ".zip":
+            plain = ((settings_in(path) or {}).get("quantities") or {}).get(PLAIN)
+            return None if plain is None else from_plain(plain, (Quantities,))
+        if path.suffix == ".onnx" and path.is_file():
+            texts = _onnx_session(path).get_modelmeta().custom_metadata_map
+            told = {field: json.loads(texts[field]) for field in FIELDS if field in texts}
+            return Quantities.told_by(told, data.observation_dim, data.action_dim)
+    except (ValueError, TypeError, AttributeError):
+        return None
+    return None
 
 
 def checked_actor(policy: Any, observations: np.ndarray, n_actions: int, *, trust: bool = False) -> Actor:
@@ -105,15 +127,19 @@ def _load_zip(path: pathlib.Path, trust: bool) -> BasePolicy:
     return policy
 
 
-def _onnx_actor(path: pathlib.Path) -> Actor:
+def _onnx_session(path: pathlib.Path) -> Any:
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError as error:
         raise InputError("policies", f"{path} needs onnxruntime", "pip install sb3-nopg[robot]") from error
     try:
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InputError("policies", f"{path} is no ONNX policy ({error})", "Give one that export() wrote") from error
+
+
+def _onnx_actor(path: pathlib.Path) -> Actor:
+    session = _onnx_session(path)
     taken = session.get_inputs()[0]
     one_at_a_time = isinstance(taken.shape[0], int)
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
+from sb3_nopg.data.column_heads import angle_of, is_sine
 from sb3_nopg.prediction.rollouts import Rollouts
 
 # Share of the trajectories that lie inside.
@@ -68,10 +70,11 @@ def _quantities(rollouts: Rollouts, names: Sequence[str], action_names: Sequence
     """Name and values, (T, m), of everything that has a band."""
     states = dict(zip(names, np.moveaxis(rollouts.states[:-1], -1, 0), strict=True))
     yield from states.items()
-    for name, sine in states.items():
-        angle = name.removeprefix("sin_")
-        if angle != name and angle not in states and f"cos_{angle}" in states:
-            yield angle, np.arctan2(sine, states[f"cos_{angle}"])
+    for first, second in combinations(states, 2):
+        angle = angle_of(first, second)
+        if angle is not None and angle not in states:
+            sine, cosine = (first, second) if is_sine(first) else (second, first)
+            yield angle, np.arctan2(states[sine], states[cosine])
     yield from zip(action_names, np.moveaxis(rollouts.actions, -1, 0), strict=True)
 
 

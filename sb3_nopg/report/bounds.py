@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial import cKDTree
-from scipy.special import softmax
+import scipy
 
 from sb3_nopg.prediction.bias_bounds import bias_bound_regression, bias_bound_value
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
@@ -125,7 +124,7 @@ class _Nearby:
     def __init__(self, points: np.ndarray, rows: np.ndarray):
         self._points, self._rows = points, rows
         n_neighbors = min(len(points), _N_COMPARED)
-        distances, neighbors = cKDTree(points).query(points[rows], n_neighbors)
+        distances, neighbors = scipy.spatial.cKDTree(points).query(points[rows], n_neighbors)
         self._distances, self._neighbors = np.reshape(distances, (len(rows), -1)), np.reshape(neighbors, (len(rows), -1))
 
     def steepest(self, targets: np.ndarray) -> float:
@@ -144,6 +143,6 @@ class _Nearby:
 
     def steepest_log_density(self) -> float:
         """Largest gradient of the logarithm of the kernel density: the mean way to the neighbours, by their weights."""
-        weights = softmax(-0.5 * self._distances**2, axis=1)
+        weights = scipy.special.softmax(-0.5 * self._distances**2, axis=1)
         ways = self._points[self._neighbors] - self._points[self._rows][:, None]
         return float(np.linalg.norm((weights[..., None] * ways).sum(axis=1), axis=1).max())

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -24,6 +24,7 @@ _N_COLUMNS = 3
 _PALE = 0.25
 # Trajectories are drawn as far beyond the recorded range, in shares of it: some leave it by a great leap.
 _BEYOND = 0.2
+_BLACK = " Black: where the bootstrap puts the checked one, had other episodes been recorded."
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,15 @@ def panels(report: PolicyReport) -> Iterator[Panel]:
     :return: in the order of the page
     """
     summary, followed = report.summary, report.trajectories
+    # The interval is the samples' kernels': beside what the model says it would only confuse.
+    on_model = summary.transitions == "model"
+    bars = replace(summary.returns, interval_low=None, interval_high=None) if on_model else summary.returns
     yield Panel(
         "returns",
         "Predicted return",
-        "Bars: predicted returns. Black: where the bootstrap puts the checked one, had other episodes been recorded.",
+        "Bars: predicted returns." + ("" if on_model else _BLACK),
         (7.5, 2.6),
-        partial(draw_returns, returns=summary.returns),
+        partial(draw_returns, returns=bars),
     )
     if summary.limits:
         yield Panel(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.column_heads import identifier
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.expression import evaluate
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
@@ -22,30 +23,38 @@ class Limit:
 
     :param formula: true inside, like ``"abs(x) < 0.35"``, over the names of the state's dimensions or ``s[0]``, ``s[1]``, …
     :param names: of the dimensions
+    :param field: what a message about it is about
     """
 
     formula: str
     names: tuple[str, ...]
+    field: str = "limit"
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         """
         :param states: (m, d_s)
         :return: whether they lie inside, (m,)
         """
-        columns = {name: states[:, number] for number, name in enumerate(self.names)}
+        columns = {name: states[:, number] for number, name in self._usable.items()}
         try:
             answer = evaluate(self.formula, {STATE: states, **columns}, len(states))
         except InputError as error:
             # Its advice is about rewards, and is of no use here.
             problem = str(error).partition(": ")[2].partition(". Write it like")[0]
-            raise InputError("limit", problem, f"Write it like {self._example()}") from error
+            raise InputError(self.field, problem, f"Write it like {self._example()}") from error
         if answer.dtype != np.bool_:
             fix = f"Compare with a bound, like {self._example()}"
-            raise InputError("limit", f"{self.formula!r} is a number, and not true or false", fix)
+            raise InputError(self.field, f"{self.formula!r} is a number, and not true or false", fix)
         return answer
 
+    @property
+    def _usable(self) -> dict[int, str]:
+        """Names of dimensions as formulas write them, but for those that are numbers."""
+        written = {number: identifier(name) for number, name in enumerate(self.names) if name != f"{STATE}[{number}]"}
+        return {number: name for number, name in written.items() if _is_usable(name)}
+
     def _example(self) -> str:
-        name = next((name for name in self.names if _is_usable(name)), f"{STATE}[0]")
+        name = next(iter(self._usable.values()), f"{STATE}[0]")
         return f'"abs({name}) < 0.35"'
 
 
@@ -60,6 +69,7 @@ class LimitFinding:
     :param horizon_steps: 1 / (1 − γ), how far ahead the probability looks
     :param ever_left: whether any recorded step begins inside and ends outside; if none does, nothing is known of how that
         happens
+    :param leaving: share of the predicted trajectories that leave it; None without any
     """
 
     formula: str
@@ -69,6 +79,7 @@ class LimitFinding:
     steps_inside: float | None
     horizon_steps: float
     ever_left: bool
+    leaving: float | None = None
 
     @property
     def worst(self) -> float:
@@ -76,6 +87,12 @@ class LimitFinding:
         return max(self.probability, self.held_out_probability or 0.0)
 
     def text(self) -> str:
+        if self.leaving is None:
+            return self._by_kernels()
+        predicted = f"{_percent(self.leaving)} of the predicted trajectories leave it."
+        return f"{self._by_kernels()} {predicted}" if self.ever_left else f"No recorded step leaves it. {predicted}"
+
+    def _by_kernels(self) -> str:
         if not self.ever_left:
             step = "begins inside" if self.behaviour_probability is None else "leaves"
             # A probability all the same.
@@ -94,15 +111,16 @@ class LimitFinding:
         )
 
 
-def make_limits(formulas: Sequence[str], names: Sequence[str], states: np.ndarray) -> tuple[Limit, ...]:
+def make_limits(formulas: Sequence[str], names: Sequence[str], states: np.ndarray, field: str = "limit") -> tuple[Limit, ...]:
     """
     :param formulas: one for each limit
     :param names: of the dimensions
     :param states: to try the formulas on, before any work is done, (m, d_s)
+    :param field: what messages about them are about
     """
     if isinstance(formulas, str):
         raise InputError("limits", f"{formulas!r} is one text", f"Give a list of formulas, like [{formulas!r}]")
-    limits = tuple(Limit(formula, tuple(names)) for formula in formulas)
+    limits = tuple(Limit(formula, tuple(names), field) for formula in formulas)
     for limit in limits:
         limit(states[:2])
     return limits
@@ -133,6 +151,19 @@ def find_exits(
     :param held_out: that it did not
     """
     return tuple(_find_exit(evaluation, limit, data, held_out) for limit in limits)
+
+
+def share_leaving(limit: Limit, states: np.ndarray) -> float:
+    """
+    :param limit: to ask about
+    :param states: of predicted trajectories, NaN after their ends, (T + 1, m, d_s)
+    :return: share of them that leave it
+    """
+    flat = states.reshape(-1, states.shape[-1])
+    known = np.isfinite(flat).all(axis=1)
+    left = np.zeros(len(flat), dtype=bool)
+    left[known] = ~limit(flat[known])
+    return float(left.reshape(states.shape[:2]).any(axis=0).mean())
 
 
 def _find_exit(

@@ -3,7 +3,7 @@
 import csv
 import pathlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,13 +14,15 @@ from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint, parameter_fingerprint
 from sb3_nopg.data.overlap import shared_rows
+from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.kernels.bandwidth import Bandwidths, varies
 from sb3_nopg.policies.export import DeployedPolicy
+from sb3_nopg.policies.told_names import quantities_of, told_by_environment
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.report.band import predicted_band
 from sb3_nopg.report.bounds import bias_bounds
-from sb3_nopg.report.limits import check_names, find_exits, make_limits
+from sb3_nopg.report.limits import Limit, check_names, find_exits, make_limits, share_leaving
 from sb3_nopg.report.portraits import Histogram, Slice, StateMap, dimension_ranges, histograms, slices, visitation_map
 from sb3_nopg.report.returns import check_held_out, find_returns
 from sb3_nopg.report.stress import StressPicture, StressResult
@@ -66,19 +68,6 @@ class PolicyReport:
         return self.summary.returns.plain
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """Names and units of the state's and the action's dimensions."""
-
-    names: tuple[str, ...]
-    units: tuple[str, ...]
-    action_names: tuple[str, ...]
-    action_units: tuple[str, ...]
-
-    def with_units(self) -> tuple[list[str], list[str]]:
-        return _joined(self.names, self.units), _joined(self.action_names, self.action_units)
-
-
 class Reported(Protocol):
     """A trained model, as its report sees it."""
 
@@ -105,21 +94,25 @@ def make_report(
     learned_from: bool = True,
     trajectories: bool = True,
     stress: StressResult | None = None,
+    goal: str | None = None,
 ) -> PolicyReport:
     """
     :param model: with its data attached
     :param curve: number of updates and predicted return during training, (k, 2), see :func:`read_curve`
     :param limits: regions that shall not be left, as formulas that are true inside: ``"abs(x) < 0.35"``, or over ``s[0]``, …
     :param held_out: data that the policy was not optimised on; None for those that the model held out itself, if any
-    :param names: of the state's dimensions; None for those that the environment knows
+    :param names: of the state's dimensions; None for those that the environment or the data know
     :param learned_from: whether the attached data are what the policy was optimised on; a model's file does not tell
     :param trajectories: whether to predict them, which takes some seconds
     :param stress: what became of the policy on simulated rigs, from `nopg_envs.stress.stress_test`; None to leave it out
+    :param goal: where the system is to be in the end, a formula like those of limits; None for the environment's, if it has
+        one, or else what the task's ends tell
     """
     evaluation, source = model.evaluation, "given"
     data, on_model = evaluation.data, evaluation.settings.on_model
-    told = _told(model.get_env(), data, names)
-    regions = make_limits(limits, told.names, data.observations)
+    told = _told(model, data, names)
+    regions = make_limits(limits, told.observation_names, data.observations)
+    wanted = make_goal(goal, model.get_env(), told.observation_names, data)
     if held_out is None:
         held_out, source = model.held_out_data, "kept from training" if learned_from else "another part of these data"
     else:
@@ -136,11 +129,16 @@ def make_report(
     bandwidths = _bandwidths(evaluation.estimator.bandwidths, data, told)
     support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
     lag = find_action_lag(data)
-    followed, picture = find_trajectories(evaluation, told.names) if trajectories else (None, None)
+    followed, picture = find_trajectories(evaluation, told.observation_names, wanted) if trajectories else (None, None)
+    if picture is not None:
+        states = picture.rollouts.states
+        exits = tuple(
+            replace(found, leaving=share_leaving(region, states)) for found, region in zip(exits, regions, strict=True)
+        )
     stressed = None if stress is None else StressPicture.of(stress)
     figures = None if stressed is None else stressed.figures
     verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed, figures)
-    labels, action_labels = told.with_units()
+    labels, action_labels = told.observation_labels, told.action_labels
     starts = data.episode_starts
     summary = ReportSummary(
         verdict=verdict,
@@ -165,12 +163,12 @@ def make_report(
         ),
         trajectories=followed,
         transitions=evaluation.settings.transitions,
-        system=tuple(evaluation.estimator.dynamics.describe(told.names).splitlines()) if on_model else (),
+        system=tuple(evaluation.estimator.dynamics.describe(told.observation_names).splitlines()) if on_model else (),
         candidates=tuple(
             CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting, one.n_updates) for one in model.candidates
         ),
         margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
-        band=None if picture is None else predicted_band(picture.rollouts, told.names, told.action_names),
+        band=None if picture is None else predicted_band(picture.rollouts, told.observation_names, told.action_names),
         stress=figures,
     )
     return PolicyReport(
@@ -213,12 +211,12 @@ def _has_chosen(model: Reported, held_out: TransitionDataset) -> bool:
     return shared_rows(held_out, model.held_out_data) > 0
 
 
-def _bandwidths(chosen: Bandwidths, data: TransitionDataset, told: _Labels) -> tuple[Bandwidth, ...]:
+def _bandwidths(chosen: Bandwidths, data: TransitionDataset, told: Quantities) -> tuple[Bandwidth, ...]:
     result = []
     for kernel, widths, names, units, samples in (
-        ("state", chosen.state, told.names, told.units, data.observations),
+        ("state", chosen.state, told.observation_names, told.observation_units, data.observations),
         ("action", chosen.action, told.action_names, told.action_units, data.actions),
-        ("next state", chosen.next_state, told.names, told.units, data.next_observations),
+        ("next state", chosen.next_state, told.observation_names, told.observation_units, data.next_observations),
     ):
         # A dimension that never changes has a bandwidth only for form's sake.
         deviations = np.where(varies(samples), samples.std(axis=0, dtype=np.float64), 0.0)
@@ -251,23 +249,21 @@ def _notes(settings: EstimatorSettings, data: TransitionDataset, returns: Return
     return tuple(notes)
 
 
-def _told(env: Any, data: TransitionDataset, names: Sequence[str] | None) -> _Labels:
-    """What the caller and the environment call the dimensions, or else their numbers."""
-    n_states, n_actions = data.observation_dim, data.action_dim
-    metadata: Any = {} if env is None else env.get_attr("metadata")[0] or {}
-
-    def known(field: str, n: int, default: list[str]) -> tuple[str, ...]:
-        found = tuple(metadata.get(field, ()))
-        return found if len(found) == n else tuple(default)
-
-    own_names = known("observation_names", n_states, [f"s[{i}]" for i in range(n_states)])
-    return _Labels(
-        own_names if names is None else check_names(names, n_states),
-        known("observation_units", n_states, [""] * n_states),
-        known("action_names", n_actions, [f"a[{i}]" for i in range(n_actions)]),
-        known("action_units", n_actions, [""] * n_actions),
-    )
+def _told(model: Reported, data: TransitionDataset, names: Sequence[str] | None) -> Quantities:
+    """What the caller, the environment or the data call the dimensions, or else their numbers."""
+    told = quantities_of(model.get_env(), data.quantities, data.observation_dim, data.action_dim) or data.columns
+    return told if names is None else replace(told, observation_names=check_names(names, data.observation_dim))
 
 
-def _joined(names: Sequence[str], units: Sequence[str]) -> list[str]:
-    return [f"{name} [{unit}]" if unit not in ("", "1") else name for name, unit in zip(names, units, strict=True)]
+def make_goal(formula: str | None, env: Any, names: tuple[str, ...], data: TransitionDataset) -> Limit | None:
+    """
+    :param formula: of the goal; None for the environment's
+    :param env: whose metadata may have a ``"goal"``; None without one
+    :param names: of the state's dimensions
+    :param data: whose states the formula is tried on
+    :return: None where nobody has said what is wanted
+    """
+    if formula is None:
+        told = told_by_environment(env)
+        formula, names = told.get("goal"), tuple(told.get("observation_names", names))
+    return None if formula is None else make_limits([formula], names, data.observations, "goal")[0]

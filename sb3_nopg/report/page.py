@@ -54,7 +54,11 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
     :return: the first things to know, name and text
     """
     returns, support = summary.returns, summary.support
-    lines = [("predicted return", f"{returns.plain:.5g}, discounted by {summary.gamma:g} a step")]
+    lines, followed = [], summary.trajectories
+    if followed is not None:
+        text = f"{followed.success_text()}; they earn {followed.score:.5g} each in {followed.n_steps:,} steps, not discounted"
+        lines += [("predicted trajectories", text), ("the actuator moves by", followed.chatter_text())]
+    lines.append(("predicted return", f"{returns.plain:.5g}, discounted by {summary.gamma:g} a step"))
     if not returns.learned_from:
         lines.insert(0, ("judged by", "other data than the model learned from"))
     if returns.held_out is not None:
@@ -77,13 +81,6 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
             f"{support.effective_samples:.4g} transitions, {100 * support.effective_share:.3g} % of the data",
         ),
     ]
-    followed = summary.trajectories
-    if followed is not None:
-        text = (
-            f"{100 * followed.lasting:.0f} % of {followed.n_trajectories} last {followed.n_steps:,} steps; they earn "
-            f"{followed.score:.5g} each, not discounted"
-        )
-        lines.append(("predicted trajectories", text))
     if summary.stress is not None:
         lines.append(("simulated rigs that might be yours", summary.stress.text()))
     if summary.transitions == "model":

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
-from scipy.spatial import cKDTree
+import scipy
 
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
@@ -159,7 +158,7 @@ def slices(evaluation: PolicyEvaluation, visits: Visits, labels: Sequence[str], 
     """
     center = visits.center()
     ranges = _ranges(evaluation.data.observations.astype(np.float64))
-    tree = cKDTree(some(evaluation.data.observations) / evaluation.estimator.bandwidths.state)
+    tree = scipy.spatial.cKDTree(some(evaluation.data.observations) / evaluation.estimator.bandwidths.state)
     pairs = _pairs(_importance(evaluation, tree, center, ranges))
     n_cells = _N_SLICE_CELLS_FOLLOWED if evaluation.settings.on_model else _N_SLICE_CELLS
     grids = [_grid(center, pair, ranges, n_cells) for pair in pairs]
@@ -193,13 +192,13 @@ def some(observations: np.ndarray) -> np.ndarray:
     return observations.astype(np.float64)
 
 
-def _near(evaluation: PolicyEvaluation, tree: cKDTree, states: np.ndarray) -> np.ndarray:
+def _near(evaluation: PolicyEvaluation, tree: "scipy.spatial.cKDTree", states: np.ndarray) -> np.ndarray:
     """Whether a sample is near, (m,)."""
     return np.asarray(tree.query(states / evaluation.estimator.bandwidths.state)[0]) <= NEAR
 
 
 def _importance(
-    evaluation: PolicyEvaluation, tree: cKDTree, center: np.ndarray, ranges: list[tuple[float, float]]
+    evaluation: PolicyEvaluation, tree: "scipy.spatial.cKDTree", center: np.ndarray, ranges: list[tuple[float, float]]
 ) -> np.ndarray:
     """
     How much value and action change along each dimension from the center, as far as samples are near, as shares of their
@@ -257,7 +256,7 @@ def _smoothed(points: np.ndarray, weights: np.ndarray, ranges: list[tuple[float,
     """
     widths = np.array([(high - low) / _N_CELLS for low, high in ranges])
     sums, _ = np.histogramdd(points, bins=_N_CELLS, range=ranges, weights=weights)
-    return gaussian_filter(sums, np.clip(bandwidth / widths, 1.0, _N_CELLS / 4), mode="constant")
+    return scipy.ndimage.gaussian_filter(sums, np.clip(bandwidth / widths, 1.0, _N_CELLS / 4), mode="constant")
 
 
 def _ranges(points: np.ndarray) -> list[tuple[float, float]]:

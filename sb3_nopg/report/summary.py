@@ -19,7 +19,7 @@ from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
 from sb3_nopg.report.verdict import Bandwidth, Returns
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CandidateFigures:
     """
     A policy that training has tried.
 
-    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
+    :param recipe: where it started: ``"value_iteration"``, ``"own"``, ``"riccati"`` or ``"behaviour"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
     :param score: rewards along a predicted trajectory, not discounted
     :param lasting: share of its trajectories that neither end nor leave the data

@@ -27,9 +27,9 @@ FEW_CARE, FEW_NO = 30.0, 5.0
 TRUNCATION_CARE, TRUNCATION_NO = 0.1, 0.5
 # Share of the start states that nothing is known about.
 LOST_CARE, LOST_NO = 0.1, 0.5
-# Share of the predicted trajectories that come to a bad end or leave the recorded range. Unlike the others, these values count
-# themselves. Where the trajectories' model is poor (``POOR_MODEL``), it is no more than care.
-TRAJECTORY_CARE, TRAJECTORY_NO = 0.1, 0.5
+# Share of the predicted trajectories that do what is wanted, below which it is care, or no. Where the trajectories' model is
+# poor (``POOR_MODEL``), it is no more than care.
+SUCCESS_CARE, SUCCESS_NO = 0.9, 0.5
 # Share of the simulated rigs that hold. No more than care: the real one may differ from all of them.
 STRESS_CARE = 0.9
 # Bandwidth of a state or action, in standard deviations of the data.
@@ -137,6 +137,9 @@ def reach_verdict(
     stress: StressFigures | None = None,
 ) -> tuple[str, tuple[str, ...]]:
     """
+    Trajectories through models of halves of the episodes come first. What the samples' kernels say about their own estimates
+    counts only where there are none, or none to rely on.
+
     :param returns: predicted
     :param support: behind the estimates
     :param limits: that the user gave
@@ -147,15 +150,20 @@ def reach_verdict(
     :param stress: what became of the policy on simulated rigs; None where nobody has tried
     :return: ``"go"``, ``"care"`` or ``"no"``, and every objection, the grave ones first
     """
+    reliable = trajectories is not None and not trajectories.poor
     objections = [
-        *_about_returns(returns),
-        *_about_limits(limits),
-        *_about_support(support),
+        *_about_limits(limits, reliable),
+        *_about_starts(support),
         *_about_trajectories(trajectories),
         *_about_stress(stress),
-        *_about_sight(returns, bandwidths),
     ]
-    if lag is not None and lag.lag:
+    if not reliable:
+        objections += [*_about_returns(returns), *_about_support(support), *_about_sight(returns, bandwidths)]
+    elif returns.held_out is not None:
+        objections += _about_held_out(returns)
+    # Trajectories through a model that looks at earlier steps have it in them.
+    in_the_model = reliable and trajectories is not None and trajectories.n_earlier_steps >= 1
+    if lag is not None and lag.lag and not in_the_model:
         objections.append(Objection(CARE, lag.remark))
     if n_updates == 0:
         objections.append(Objection(CARE, "The policy was never trained."))
@@ -196,9 +204,20 @@ def _about_held_out(returns: Returns) -> Iterator[Objection]:
         )
 
 
-def _about_limits(limits: Sequence[LimitFinding]) -> Iterator[Objection]:
+def _about_limits(limits: Sequence[LimitFinding], reliable: bool) -> Iterator[Objection]:
+    """
+    :param limits: that the user gave
+    :param reliable: whether trajectories are; these know limits that no recorded step has left, as they go no further than
+        what was recorded
+    """
     for limit in limits:
-        if limit.ever_left and limit.worst > EXIT_CARE:
+        if reliable and limit.leaving is not None:
+            if limit.leaving > EXIT_CARE:
+                yield Objection(
+                    NO if limit.leaving > EXIT_NO else CARE,
+                    f"{100 * limit.leaving:.3g} % of the predicted trajectories leave {limit.formula}.",
+                )
+        elif limit.ever_left and limit.worst > EXIT_CARE:
             yield Objection(
                 NO if limit.worst > EXIT_NO else CARE,
                 f"It is predicted to leave {limit.formula} with a discounted probability of {100 * limit.worst:.3g} %.",
@@ -216,12 +235,6 @@ def _about_support(support: SupportFigures) -> Iterator[Objection]:
     if not all(math.isfinite(figure) for figure in figures):
         yield Objection(NO, "How many samples stand behind the prediction is no number: the data does not carry this policy.")
         return
-    if support.lost_starts > LOST_CARE:
-        yield Objection(
-            NO if support.lost_starts > LOST_NO else CARE,
-            f"At {100 * support.lost_starts:.0f} % of the start states there is no data near: nothing is known about what the "
-            f"policy does from there.",
-        )
     if support.thin_share > THIN_CARE:
         yield Objection(
             NO if support.thin_share > THIN_NO else CARE,
@@ -242,18 +255,45 @@ def _about_support(support: SupportFigures) -> Iterator[Objection]:
         )
 
 
+def _about_starts(support: SupportFigures) -> Iterator[Objection]:
+    if support.lost_starts > LOST_CARE:
+        yield Objection(
+            NO if support.lost_starts > LOST_NO else CARE,
+            f"At {100 * support.lost_starts:.0f} % of the start states there is no data near: nothing is known about what the "
+            f"policy does from there.",
+        )
+
+
 def _about_trajectories(figures: TrajectoryFigures | None) -> Iterator[Objection]:
-    if figures is None or figures.failing < TRAJECTORY_CARE:
+    if figures is None:
         return
+    if not figures.wanted_is_known:
+        yield Objection(
+            CARE,
+            "Nobody has said what is wanted: the task never ends in these data, and there is no goal. A policy that only goes "
+            'on may do anything. Name a goal, like --goal "s[0] > 0.9".',
+        )
+    if figures.succeeding >= SUCCESS_CARE:
+        return
+    told = f"Only {figures.success_text()}. {figures.text()}"
     if figures.poor:
         unexplained = f"{100 * figures.model_error:.0f} %"
         yield Objection(
             CARE,
-            f"{figures.text()} The model that predicts them is poor and leaves {unexplained} of the changes unexplained: this "
+            f"{told} The model that predicts them is poor and leaves {unexplained} of the changes unexplained: this "
             f"may be its own error.",
         )
     else:
-        yield Objection(NO if figures.failing >= TRAJECTORY_NO else CARE, figures.text())
+        yield Objection(NO if figures.succeeding < SUCCESS_NO else CARE, told)
+
+
+def trajectory_verdict(figures: TrajectoryFigures) -> str:
+    """
+    :param figures: of a policy
+    :return: what its trajectories say by themselves, ``"go"``, ``"care"`` or ``"no"``; poor ones never say go
+    """
+    levels = {objection.level for objection in _about_trajectories(figures)}
+    return NO if NO in levels else CARE if levels or figures.poor else GO
 
 
 def _about_stress(figures: StressFigures | None) -> Iterator[Objection]:

@@ -2,20 +2,37 @@
 
 import os
 import pathlib
+from contextlib import ExitStack
 from typing import Any
 
-from stable_baselines3.common.callbacks import BaseCallback, ProgressBarCallback
+from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count
+from sb3_nopg.common.progress import Advance, phase
 
 
-class UpdateProgressBar(ProgressBarCallback):
-    """Counts policy updates, where SB3's own counts steps of the environments."""
+class UpdateProgressBar(BaseCallback):
+    """Counts policy updates in the display of phases, where SB3's own bar counts steps of the environments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = ExitStack()
+        self._advance: Advance | None = None
+
+    def _on_training_start(self) -> None:
+        n_updates = self.locals["total_timesteps"] - self.model.num_timesteps
+        self._advance = self._open.enter_context(phase("candidates", n_updates))
 
     def _on_step(self) -> bool:
-        self.pbar.update(1)
+        assert self._advance is not None
+        self._advance()
+        if self.num_timesteps >= self.locals["total_timesteps"]:
+            self._open.close()
         return True
+
+    def _on_training_end(self) -> None:
+        self._open.close()
 
 
 class NOPGCheckpointCallback(BaseCallback):

@@ -9,7 +9,9 @@ import numpy as np
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 
 #: where candidates start
-VALUE_ITERATION, OWN, RICCATI = "value_iteration", "own", "riccati"
+VALUE_ITERATION, OWN, RICCATI, BEHAVIOUR = "value_iteration", "own", "riccati", "behaviour"
+# Somebody was in control where this share of the recorded actions follows from the states.
+_UNDER_CONTROL = 0.5
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class Candidate:
     """
     A policy that was trained, and what the judge says of it.
 
-    :param recipe: where it started: ``"value_iteration"``, ``"own"`` or ``"riccati"``
+    :param recipe: where it started: ``"value_iteration"``, ``"own"``, ``"riccati"`` or ``"behaviour"``
     :param trained_on: ``"half"`` of the episodes, or ``"all"``
     :param score: predicted rewards along a trajectory, by models of both halves of the episodes. What was trained on all of
         the data has seen both, and what was trained on a half one of them; which candidate is trained on all of the data was
@@ -101,7 +103,9 @@ def recipes_for(estimator: ModelEstimator) -> tuple[str, ...]:
     """
     # A pole that goes around is no linear system.
     linear = () if bool(estimator.dynamics.coordinates.bent.any()) else (RICCATI,)
-    return (VALUE_ITERATION, OWN, *linear)
+    # Demonstrations show what works, random actions nothing that is worth imitating.
+    shown = (BEHAVIOUR,) if estimator.share_under_control >= _UNDER_CONTROL else ()
+    return (VALUE_ITERATION, OWN, *linear, *shown)
 
 
 def name_of(trained: Trained) -> str:

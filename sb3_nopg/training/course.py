@@ -26,7 +26,17 @@ from sb3_nopg.policies.step_function import step_function
 from sb3_nopg.prediction.judge import Judge, Judgement
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 from sb3_nopg.prediction.rollouts import Actor
-from sb3_nopg.training.candidates import OWN, RICCATI, VALUE_ITERATION, Candidate, CourseSettings, Stage, Trained, name_of
+from sb3_nopg.training.candidates import (
+    BEHAVIOUR,
+    OWN,
+    RICCATI,
+    VALUE_ITERATION,
+    Candidate,
+    CourseSettings,
+    Stage,
+    Trained,
+    name_of,
+)
 from sb3_nopg.training.imitation import imitate
 from sb3_nopg.training.keeping import load_parameters, parameters_of
 
@@ -135,14 +145,15 @@ class Course:
         """Remember the policy if none of the stage was better: a gradient along trajectories that tumble leads anywhere."""
         if self.settings.horizon == 0:
             return
-        n_actions = self.policy.action_space.shape[0] if self.policy.is_stochastic else None
+        n_actions = self.policy.n_actions if self.policy.is_stochastic else None
         estimators, found = self._estimators(stage), 0.0
         for estimator in estimators:
-            # From where the task starts, the same trajectories every time, and none that training has seen.
+            # From where the task starts, the same trajectories every time, and none that training has seen. They go on for
+            # longer than training looks ahead: who gets there late, or does not stay, shows after that.
             bundle = estimator.bundle(
                 (self.settings.seed, 2**31),
                 _N_COMPARED,
-                estimator.n_steps(self.settings.horizon),
+                max(estimator.n_steps(self.settings.horizon), estimator.steps_to_the_end),
                 n_actions,
                 share_elsewhere=0.0,
                 node_values=self._end_values(estimator),
@@ -179,7 +190,7 @@ class Course:
             (self.settings.seed, self._n_made),
             self._n_trajectories(estimator.dynamics),
             estimator.n_steps(self.settings.horizon),
-            self.policy.action_space.shape[0] if self.policy.is_stochastic else None,
+            self.policy.n_actions if self.policy.is_stochastic else None,
             node_values=self._end_values(estimator),
             costs_by=estimator.costs,
         )
@@ -208,7 +219,7 @@ class Course:
         if not self.policy.is_stochastic:
             return None
         generator = th.Generator().manual_seed(self.settings.seed)
-        shape = (n_nodes, self.settings.n_action_samples, self.policy.action_space.shape[0])
+        shape = (n_nodes, self.settings.n_action_samples, self.policy.n_actions)
         return th.randn(shape, generator=generator, dtype=th.float64).to(like.device)
 
     def _begin_stage(self) -> None:
@@ -234,6 +245,9 @@ class Course:
             imitate(self.policy, estimator.equation.observations, choice.actions, choice.importance)
         elif stage.recipe == RICCATI:
             self._teach_linear_controller(estimator)
+        elif stage.recipe == BEHAVIOUR:
+            recorded = estimator.dataset.observations, estimator.dataset.actions
+            imitate(self.policy, *(th.tensor(part, dtype=th.float64, device=estimator.states.device) for part in recorded))
         if stage.recipe != OWN:
             self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began)))
 

@@ -11,7 +11,7 @@ from stable_baselines3.common.utils import update_learning_rate
 
 from sb3_nopg.common.checks import check_not_normalized
 from sb3_nopg.common.numbers import check_number
-from sb3_nopg.data.buffer import FixedReplayBuffer, spaces_of
+from sb3_nopg.data.buffer import FixedReplayBuffer, check_observations_inside, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.transitions import Transitions
 from sb3_nopg.training.loop import FixedDataAlgorithm
@@ -47,6 +47,7 @@ class FixedDataLearner(FixedDataAlgorithm):
             return
         assert self.env is not None
         check_not_normalized(self.env)
+        check_observations_inside(self.dataset, self.observation_space)  # type: ignore[arg-type]
         self.replay_buffer = FixedReplayBuffer(self.dataset, self.observation_space, self.action_space, self.device)  # type: ignore[arg-type]
 
     def _update_learning_rate(self, optimizers: list[th.optim.Optimizer] | th.optim.Optimizer) -> None:

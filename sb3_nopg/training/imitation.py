@@ -6,6 +6,7 @@ from sb3_nopg.policies.nopg_policy import NOPGPolicy
 
 # Next to a mean importance of one.
 _LEAST_IMPORTANCE = 0.1
+_FEW = 100_000
 _N_STEPS, _BATCH, _LEARNING_RATE, _LAST_STEPS = 300, 1024, 1e-2, 0.1
 
 
@@ -31,7 +32,14 @@ def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, imp
     for number in range(_N_STEPS):
         for group in optimizer.param_groups:
             group["lr"] = _LEARNING_RATE * (1.0 - (1.0 - _LAST_STEPS) * number / _N_STEPS)
-        drawn = th.randperm(len(wanted), generator=generator)[:_BATCH].to(wanted.device)
+        # Of few all, in another order; of many so many, some perhaps twice: an order of millions takes long.
+        few = len(wanted) <= _FEW
+        drawn = (
+            th.randperm(len(wanted), generator=generator)[:_BATCH]
+            if few
+            else th.randint(len(wanted), (_BATCH,), generator=generator)
+        )
+        drawn = drawn.to(wanted.device)
         mean, _ = policy.action_distribution(observations[drawn])
         loss = (weights[drawn] * ((mean.to(wanted) - center) / half_range - wanted[drawn]).square().sum(dim=1)).mean()
         optimizer.zero_grad()

@@ -12,7 +12,7 @@ from stable_baselines3.common.logger import Logger
 from sb3_nopg.bellman.on_samples import BellmanSolution
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.dynamics.rewards import RewardFunction, recorded_rewards
+from sb3_nopg.dynamics.rewards import RewardFunction, rewards_of
 from sb3_nopg.kernels.neighbors import NeighborCount
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.training.candidates import Candidate
@@ -82,7 +82,7 @@ def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str
         return
     rewards = np.asarray(dataset.rewards, dtype=np.float64)
     if reward is not None:
-        rewards = recorded_rewards(reward, dataset.observations, dataset.actions, dataset.next_observations)
+        rewards = rewards_of(reward, dataset)
     at_end, going_on = float(rewards[ends].mean()), float(rewards[~ends].mean()) / (1.0 - gamma)
     if float((rewards[~ends] < 0.0).mean()) > _MOST and at_end > going_on:
         _logger.warning(

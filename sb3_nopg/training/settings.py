@@ -38,6 +38,7 @@ def check_settings(settings: Any) -> None:
         check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
     check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0, high_included=True, optional=True)
     check_count("patience", settings.patience, optional=True)
+    check_count("stats_window_size", settings.stats_window_size)
     if settings.held_out is not None and not isinstance(settings.held_out, TransitionDataset):
         check_number("held_out", settings.held_out, 0.0, 1.0)
     if settings.keep not in ("last", "best_heldout"):
@@ -70,6 +71,11 @@ def _check_model_kwargs(given: Any) -> None:
     unknown = sorted(set(given or {}) - set(MODEL_SETTINGS))
     if unknown:
         raise InputError("model_kwargs", f"{unknown[0]!r} is unknown", f"Use {', '.join(MODEL_SETTINGS)}")
+
+
+def without_default_network(policy_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """:return: the arguments, less a ``net_arch`` of None: as everywhere in SB3, that asks for the default"""
+    return {name: value for name, value in policy_kwargs.items() if name != "net_arch" or value is not None}
 
 
 def restored_model_settings(saved: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.simulated_recordings import chirp, record
+from nopg_envs import identify as command
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
 from nopg_envs.identification import fit
 from nopg_envs.identification.fit import CART, DRIVE, POLE, Identification, identify
@@ -57,8 +58,16 @@ def files(tmp_path_factory):
     ]
 
 
-def test_known_parameters_are_recovered_and_written(tmp_path, files, capsys):
+@pytest.mark.usefixtures("without_pictures")
+def test_known_parameters_are_recovered_and_written(tmp_path, files, capsys, monkeypatch):
     out, picture = tmp_path / "rig.yaml", tmp_path / "rig.png"
+    fits: list[Identification] = []
+
+    def remembered(*arguments, **settings):
+        fits.append(identify(*arguments, **settings))
+        return fits[-1]
+
+    monkeypatch.setattr(command, "identify", remembered)
     assert main([*map(str, files), "-o", str(out), "--plot", str(picture), "--starts", "1"]) == 0
     found = CartPoleParameters.load(out)
     for name, tolerance in TOLERANCE.items():
@@ -76,16 +85,13 @@ def test_known_parameters_are_recovered_and_written(tmp_path, files, capsys):
     assert "start values kept: pole_coulomb: it changes too much" in shown.err
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["rig.png", "rig.yaml"]
-
-
-def test_uncertainties_cover_the_truth_and_validation_improves(files):
-    recordings = [read_recording(file) for file in files]
-    found = identify(recordings, START, n_starts=1, seed=1)
-    assert set(found.uncertainty) == set(FITTED)
-    missed = {name: (getattr(found.fitted, name) - getattr(RIG, name)) / spread for name, spread in found.uncertainty.items()}
+    # Uncertainties cover the truth, and what was not fitted to is predicted better than before.
+    (fitted,) = fits
+    assert set(fitted.uncertainty) == set(FITTED) - {"pole_coulomb"}
+    missed = {name: (getattr(found, name) - getattr(RIG, name)) / spread for name, spread in fitted.uncertainty.items()}
     # Uncorrected angle zeros and a handful of blocks: generous, yet a spread too small by an order of magnitude fails.
     assert np.median(np.abs(list(missed.values()))) < 3.0, missed
-    assert found.rmse["validation"]["fitted"][0] < 0.1 * found.rmse["validation"]["start"][0]
+    assert fitted.rmse["validation"]["fitted"][0] < 0.1 * fitted.rmse["validation"]["start"][0]
 
 
 def test_same_seed_same_answer(files, monkeypatch):

@@ -60,6 +60,7 @@ def assert_same_bits(dataset, other):
             assert found.tobytes() == expected.tobytes(), name
     assert other.observation_space == dataset.observation_space
     assert other.action_space == dataset.action_space
+    assert other.quantities == dataset.quantities
 
 
 @st.composite

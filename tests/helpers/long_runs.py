@@ -1,13 +1,11 @@
-"""Runs that are interrupted or shared, for tests that start them as programs of their own."""
+"""Runs that are interrupted or shared, for tests that run them in processes of their own."""
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 
 from helpers.models import make_nopg
@@ -54,15 +52,10 @@ class KillAt(BaseCallback):
         return True
 
 
-def main(path: str, update: str) -> None:
+def learn_until_killed(path: Path, update: int) -> None:
     """
     :param path: of the checkpoint
     :param update: at which to be killed
     """
-    th.set_num_threads(1)
-    callbacks = [NOPGCheckpointCallback(Path(path), interval=10), KillAt(int(update))]
+    callbacks = [NOPGCheckpointCallback(path, interval=10), KillAt(update)]
     build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(300, callback=callbacks)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -13,6 +13,14 @@ from nopg_robot.control.policy import PolicyMetadata
 from nopg_robot.plants import simulated_twin
 from nopg_robot.rig.file import RigFile
 
+# For a simulated cart, which may be pushed harder than a real one.
+QUICK_PHASES: dict[str, dict[str, Any]] = {
+    "self_test": {"push_s": 0.2},
+    "homing": {"voltage_volt": 2.5, "still_s": 0.15},
+    "centring": {"voltage_volt": 2.0},
+    "start": {"still_s": 0.3, "hold_s": 0.2},
+}
+
 
 def balancing_gain() -> np.ndarray:
     """Feedback of [x, θ, ẋ, θ̇], volts, from the linearised cart."""

@@ -1,15 +1,17 @@
 """
 Runs that several processes share, started by ``test_distributed.py``.
 
-``torchrun -m helpers.shared_runs SCENARIO FOLDER`` starts them as users do; ``python -m helpers.shared_runs SCENARIO FOLDER
-PROCESSES`` does the same in less time, because only one process imports what all need.
+``torchrun -m helpers.shared_runs SCENARIO FOLDER`` starts them as users do; ``start`` does the same in less time, because
+copies of the process that asks need not import anything.
 """
 
 import multiprocessing
 import os
+import runpy
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,35 +180,45 @@ def run(scenario: str, folder: str) -> None:
         )
 
 
-def fork(rank: int, n_processes: int, port: int, scenario: str, folder: str) -> None:
+def run_script(script: str) -> None:
+    """
+    :param script: to run as a program, where it lies
+    """
+    os.chdir(Path(script).parent)
+    runpy.run_path(script, run_name="__main__")
+
+
+def fork(rank: int, n_processes: int, port: int, program: Callable[..., None], arguments: tuple[str, ...]) -> None:
     """One of the processes, as torchrun would have set it up."""
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(n_processes), MASTER_ADDR="localhost", MASTER_PORT=str(port))
-    run(scenario, folder)
+    program(*arguments)
 
 
-def start(scenario: str, folder: str, n_processes: int) -> int:
+def start(n_processes: int, program: Callable[..., None], *arguments: str) -> int:
     """
+    :param n_processes: copies of this process to run it in
+    :param program: ``run`` or ``run_script``
+    :param arguments: of the program
     :return: exit code of the main process, when it has ended
     """
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
         port = probe.getsockname()[1]
     context = multiprocessing.get_context("fork")
-    started = [context.Process(target=fork, args=(rank, n_processes, port, scenario, folder)) for rank in range(n_processes)]
+    started = [context.Process(target=fork, args=(rank, n_processes, port, program, arguments)) for rank in range(n_processes)]
     for process in started:
         process.start()
-    started[0].join()
+    started[0].join(100.0)
     for process in started[1:]:
         # Others have ended as well, but for those that do not answer.
         process.join(2.0)
+    for process in started:
         process.kill()
+        process.join()
     assert started[0].exitcode is not None
     return started[0].exitcode
 
 
 if __name__ == "__main__":
     th.set_num_threads(1)
-    if len(sys.argv) == 3:
-        run(*sys.argv[1:])
-    else:
-        sys.exit(start(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    run(*sys.argv[1:])

@@ -91,6 +91,7 @@ def record(
     noise: float = 0.0,
     observe: Callable[[np.ndarray], np.ndarray] = plain,
     ends: Callable[[np.ndarray], bool] | None = None,
+    act: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
     seed: int = 0,
 ) -> TransitionDataset:
     """
@@ -107,6 +108,7 @@ def record(
     :param noise: standard deviation of what disturbs every step
     :param observe: of a state
     :param ends: whether the task ends at a state
+    :param act: of a state and of a random action; None for the random one
     :param seed: of all draws
     """
     rng = np.random.default_rng(seed)
@@ -116,6 +118,7 @@ def record(
         waiting = [np.zeros((1, d_a)) if at_rest else rng.uniform(-1.0, 1.0, size=(1, d_a)) for _ in range(delay)]
         for _ in range(length):
             action = rng.uniform(-1.0, 1.0, size=(1, d_a))
+            action = action if act is None else act(state, action)
             waiting.append(action)
             after = advance(state, waiting.pop(0)) + noise * rng.normal(size=state.shape)
             ended = ends is not None and bool(ends(after[0]))

@@ -3,6 +3,7 @@
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.stress import FactorFigures, StressFigures
 from sb3_nopg.report.support import SupportFigures
+from sb3_nopg.report.trajectories import TrajectoryFigures
 from sb3_nopg.report.verdict import Returns
 
 RETURNS = Returns(
@@ -52,4 +53,26 @@ STRESS = StressFigures(
         FactorFigures("input_gain", "m/s²/V", 0.95, 1.43, (0.94, 1.0, 1.0), True),
         FactorFigures("sensor_noise", "counts", 0.0, 1.0, (1.0, 0.97, 0.97), False),
     ),
+)
+
+
+FOLLOWED = TrajectoryFigures(
+    n_steps=1000,
+    n_trajectories=64,
+    lasting=0.95,
+    ended=0.0,
+    left=0.05,
+    ends_are_bad=True,
+    succeeding=0.95,
+    succeeding_low=0.87,
+    succeeding_high=0.98,
+    wanted="last",
+    wanted_is_known=True,
+    median_steps=240.0,
+    ends_by="x",
+    change=0.02,
+    fast=0.4,
+    score=812.5,
+    model_error=0.01,
+    n_earlier_steps=0,
 )

@@ -21,7 +21,7 @@ def test_the_readme_shows_code():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_updates")
+@pytest.mark.usefixtures("few_updates", "without_pictures")
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_block_runs(block, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -16,7 +16,7 @@ DIGEST = "0" * 64
 
 def figures(**changes):
     return json.dumps(
-        {"format_version": 1, "verdict": "care", "reasons": ["Mind the rail."], "policy_files": [DIGEST], **changes}
+        {"format_version": 2, "verdict": "care", "reasons": ["Mind the rail."], "policy_files": [DIGEST], **changes}
     )
 
 

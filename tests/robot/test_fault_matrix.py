@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.rigs import balance, changed, fast_rig, metadata
+from helpers.rigs import QUICK_PHASES, balance, changed, fast_rig, metadata
 from nopg_robot.control.observation import NAMES, DataRange, Observer
 from nopg_robot.control.safety import Checks, Intervention
 from nopg_robot.flight import recorder as flight_recorder
@@ -170,10 +170,16 @@ def shuttle(volt: float) -> Callable[[np.ndarray], float]:
 
 
 def run(
-    bench: Bench, path: Any, policy: Callable[[np.ndarray], Any], *, strike: Callable[[], None] = lambda: None
+    bench: Bench,
+    path: Any,
+    policy: Callable[[np.ndarray], Any],
+    *,
+    strike: Callable[[], None] = lambda: None,
+    seconds: float = LONGEST_S,
 ) -> tuple[Intervention | None, FlightLog, float]:
     """
     :param strike: causes the fault, in another thread
+    :param seconds: to fly, if nothing ends it before
     :return: fault, log, and when the fault was caused
     """
     struck_s = [math.inf]
@@ -190,7 +196,7 @@ def run(
         with Session(rig, recorder, NullDisplay(), bench.stop) as session:
             session.loop.begin("run", "", Checks(rail=False, angle=False))
             timer.start()
-            episode = run_episode(session, policy, Observer(), seconds=LONGEST_S)
+            episode = run_episode(session, policy, Observer(), seconds=seconds)
         timer.join()
     return episode.fault, read_flight(path), struck_s[0]
 
@@ -408,7 +414,7 @@ def test_after_a_pause_nothing_old_is_read(plant, tmp_path):
                 time.sleep(PAUSE_S)
             return steady(observation)
 
-        found, log, _ = run(rig, tmp_path / "log.npz", policy)
+        found, log, _ = run(rig, tmp_path / "log.npz", policy, seconds=0.8)
         assert found is None
     after = np.flatnonzero(log.time_s > paused_s[0] + PAUSE_S)[0]
     assert log.time_s[after] - log.time_s[after - 1] > PAUSE_S
@@ -427,7 +433,7 @@ def test_counters_of_16_bits_wrap_around(plant, tmp_path):
     # 7 mm before the counter's end.
     cart.count_jump = 32_767 - 300
     with bench(plant, cart=cart) as rig:
-        found, log, _ = run(rig, tmp_path / "log.npz", shuttle(1.0))
+        found, log, _ = run(rig, tmp_path / "log.npz", shuttle(1.0), seconds=0.8)
         assert found is None
     assert np.ptp(log.raw_cart) > 60_000
     assert np.abs(np.diff(log.x)).max() < 0.05
@@ -703,15 +709,9 @@ class Reader:
 @pytest.mark.parametrize("plant", ["quarc", "serial"])
 def test_the_whole_sequence_in_real_time(plant, tmp_path):
     """Connect to run, over the wire, with a policy that balances; quick phases, for a cart that may be pushed harder."""
-    quick = {
-        "self_test": {"push_s": 0.2},
-        "homing": {"voltage_volt": 2.5, "still_s": 0.15},
-        "centring": {"voltage_volt": 2.0},
-        "start": {"still_s": 0.3, "hold_s": 0.2},
-    }
     cart = SimulatedCart(lifts_pole=False)
     display = Reader(cart)
-    with bench(plant, cart=cart, **quick) as rig:
+    with bench(plant, cart=cart, **QUICK_PHASES) as rig:
         summary = deploy(balance, metadata(), rig.file, tmp_path / "log.npz", RunOptions(seconds=2.0), display=display)
         assert summary.outcome == "finished", summary.reason
         assert rig.cart.voltage == 0.0

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
-from helpers.rigs import changed, fast_rig
+from helpers.rigs import QUICK_PHASES, changed, fast_rig
 from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.commands.learn import app
 from nopg_robot.rig.file import RigFile, may_fly_unasked
@@ -215,6 +215,7 @@ def test_cable_out_in_the_middle_of_learning(tmp_path):
             connection={"host": host, "port": port, "watchdog_s": PATIENT_S, "read_timeout_s": 0.2, "virtual": True},
             limits={"stale_s": PATIENT_S},
             timing={"miss_s": 0.1, "watchdog_s": PATIENT_S},
+            **QUICK_PHASES,
         )
         (tmp_path / "rig.yaml").write_text(rig.to_yaml())
         program = [sys.executable, "-m", "nopg_robot.commands.learn", "--rig", str(tmp_path / "rig.yaml")]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 VERDICTS = ("go", "care", "no")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # A page with its pictures has about a megabyte.
 LARGEST_FILE_BYTES = 64 * 2**20
 _IN_PAGE = re.compile(r'<script type="application/json" id="nopg-report">(.*?)</script>', flags=re.DOTALL)

@@ -20,6 +20,13 @@ QUANTITIES: dict[str, Callable[[State], float]] = {
 UNITS = {"x": "m", "theta": "rad", "sin_theta": "1", "cos_theta": "1", "x_dot": "m/s", "theta_dot": "rad/s"}
 #: of nopg_envs' cart-pole, and of flight logs
 NAMES = ("x", "sin_theta", "cos_theta", "x_dot", "theta_dot")
+#: the same as an environment's ``metadata`` tells it, with units and the action
+METADATA = {
+    "observation_names": NAMES,
+    "observation_units": tuple(UNITS[name] for name in NAMES),
+    "action_names": ("voltage",),
+    "action_units": ("V",),
+}
 
 
 class Observer:

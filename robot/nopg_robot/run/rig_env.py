@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from nopg_robot.control.observation import NAMES, Observer
+from nopg_robot.control.observation import METADATA, Observer
 from nopg_robot.control.safety import Checks
 from nopg_robot.flight.recorder import FlightRecorder
 from nopg_robot.plants import open_rig
@@ -70,7 +70,7 @@ class RigEnv(gym.Env[np.ndarray, np.ndarray]):
         self._log, self._plant, self._require_hardware = log, plant, require_hardware
         self._pole, self._max_steps, self._display = pole, max_episode_steps, display or NullDisplay()
         self.control_period_s = 1.0 / self._file.rates.control_hz
-        self.metadata = {"render_modes": [], "observation_names": list(NAMES), "action_names": ["voltage"]}
+        self.metadata = {"render_modes": [], **METADATA}
         limits = self._file.limits
         high = np.array([limits.rail_length_m, 1.0, 1.0, np.inf, np.inf], dtype=np.float32)
         self.observation_space = spaces.Box(-high, high)

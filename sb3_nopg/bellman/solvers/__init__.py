@@ -76,13 +76,13 @@ def _solve_scaled(
     solution = bicgstab(operator, rhs, preconditioner, initial_guess, tolerance, max_iterations, iteration)
     if solution.residual <= tolerance:
         return solution
-    _logger.warning("BiCGSTAB stopped at residual %.1e, wanted %.1e: trying GMRES", solution.residual, tolerance)
+    _logger.info("BiCGSTAB stopped at residual %.1e, wanted %.1e: trying GMRES", solution.residual, tolerance)
     start = solution.value if solution.residual < 1.0 else None
     solution = gmres(operator, rhs, start, tolerance, max_iterations)
     if solution.residual <= tolerance:
         return solution
     if len(rhs) <= _DENSE_LIMIT:
-        _logger.warning("GMRES stopped at residual %.1e, wanted %.1e: trying dense LU", solution.residual, tolerance)
+        _logger.info("GMRES stopped at residual %.1e, wanted %.1e: trying dense LU", solution.residual, tolerance)
         solution = dense_lu(operator, rhs, to_dense(), tolerance)
         if solution.residual <= tolerance:
             return solution

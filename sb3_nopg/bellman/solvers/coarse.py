@@ -14,9 +14,8 @@ it and the model does harm: so now and then a new one is tried against none on t
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 import torch as th
-from scipy.sparse import csc_array, eye_array
-from scipy.sparse.linalg import splu
 
 from sb3_nopg.bellman.solvers.bicgstab import bicgstab
 from sb3_nopg.bellman.solvers.solution import LinearMap
@@ -110,7 +109,7 @@ class CoarseModel:
         budget = int(_TRIAL_SHARE * without.n_iterations)
         return bicgstab(operator, rhs, self.precondition, None, _TRIAL_TOLERANCE, budget).residual <= _TRIAL_TOLERANCE
 
-    def _sparse_aggregate(self, transition: TransitionMatrix) -> csc_array:
+    def _sparse_aggregate(self, transition: TransitionMatrix) -> "scipy.sparse.csc_array":
         few_enough = max(512, min(_MAX_DENSE_CELLS_IF_FULL, len(self._cell) // _SAMPLES_A_DENSE_CELL))
         while True:
             coarse = transition.aggregate_sparse(self._cell, self._n_cells)
@@ -225,10 +224,10 @@ class _SparseFactors:
     :param gamma: discount
     """
 
-    def __init__(self, sums: csc_array, size: th.Tensor, gamma: float):
+    def __init__(self, sums: "scipy.sparse.csc_array", size: th.Tensor, gamma: float):
         self._sums, self._size = sums, size
         averages = sums.multiply(1.0 / size.double().numpy()[:, None])
-        self._factors = splu((eye_array(len(size)) - gamma * averages).tocsc())
+        self._factors = scipy.sparse.linalg.splu((scipy.sparse.eye_array(len(size)) - gamma * averages).tocsc())
 
     def matrix(self) -> dict[str, th.Tensor]:
         # The factors themselves cannot be written to a file; the same matrix gives the same ones.
@@ -238,7 +237,7 @@ class _SparseFactors:
     @classmethod
     def restored(cls, matrix: dict[str, th.Tensor], size: th.Tensor, gamma: float) -> "_SparseFactors":
         parts = (matrix["data"].numpy(), matrix["indices"].numpy(), matrix["indptr"].numpy())
-        return cls(csc_array(parts, shape=(len(size), len(size))), size, gamma)
+        return cls(scipy.sparse.csc_array(parts, shape=(len(size), len(size))), size, gamma)
 
     def correction(self, sums: th.Tensor) -> th.Tensor:
         """
@@ -257,5 +256,5 @@ class _SparseFactors:
         return th.from_numpy(solution).to(x.dtype)
 
 
-def _fills_up(coarse: csc_array) -> bool:
+def _fills_up(coarse: "scipy.sparse.csc_array") -> bool:
     return coarse.nnz > _MAX_ENTRIES_A_ROW * coarse.shape[0]

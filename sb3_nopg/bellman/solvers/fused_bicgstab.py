@@ -13,11 +13,8 @@ import torch as th
 from sb3_nopg.bellman.solvers.bicgstab import Vectors
 from sb3_nopg.bellman.solvers.solution import LinearMap
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # see sb3_nopg.common.gpu_kernels, which says whether this can be used
-    triton = None
+# Which also says whether this can be used.
+from sb3_nopg.common.gpu_kernels import tl, triton
 
 # Entries of each vector that a program takes at a time, and the threads that share them: eight for each thread.
 _BLOCK, _WARPS = 2048, 8

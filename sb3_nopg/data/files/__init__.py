@@ -8,7 +8,7 @@ from typing import Any
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.trust import check_trusted
-from sb3_nopg.data.files import flight_log, minari_folder, npz_file, tables
+from sb3_nopg.data.files import flight_log, minari_folder, npz_file, table_columns
 from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.transitions import Transitions
 
@@ -38,7 +38,7 @@ _MODULES = {
 FORMATS = tuple(_MODULES)
 _READ_ONLY = ("object_array", "flight_log")
 _PICKLES = ("replay_buffer", "object_array")
-_OPTIONS = {"csv": (*tables.OPTIONS, "delimiter"), "parquet": tables.OPTIONS}
+_OPTIONS = {"csv": (*table_columns.OPTIONS, "delimiter"), "parquet": table_columns.OPTIONS, "hdf5": ("keep_jumps",)}
 
 
 def read_fields(
@@ -48,7 +48,7 @@ def read_fields(
     :param path: file, folder of a Minari data set, or ``minari:ID``
     :param format: one of `FORMATS`; without it, by the suffix
     :param trust: whether to read pickles, which may run any program
-    :param options: of tables, see `sb3_nopg.data.files.tables.Columns`; of CSV also ``delimiter``
+    :param options: of tables, see `sb3_nopg.data.files.table_columns.Columns`; of CSV also ``delimiter``
     :return: arguments of :class:`sb3_nopg.TransitionDataset`
     """
     try:

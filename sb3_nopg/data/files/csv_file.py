@@ -13,7 +13,8 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
 from sb3_nopg.data.files.files import one_line, unreadable
 from sb3_nopg.data.files.limits import check_columns, check_size
-from sb3_nopg.data.files.tables import Columns, find_columns, from_table, parse_description, to_table
+from sb3_nopg.data.files.table_columns import Columns, find_columns
+from sb3_nopg.data.files.tables import from_table, parse_description, to_table
 from sb3_nopg.data.transitions import Transitions
 
 #: first line of a file that `write` wrote, before its description; most programs can be told to skip it as a comment
@@ -28,22 +29,24 @@ _ITEMSIZE = 8
 _WORDS = {"true": 1.0, "false": 0.0, "": np.nan}
 
 
-def read(path: pathlib.Path, delimiter: str = ",", **columns: Any) -> dict[str, Any]:
+def read(path: pathlib.Path, delimiter: str | None = None, **columns: Any) -> dict[str, Any]:
     """
     :param path: of a UTF-8 text whose first line names the columns
-    :param delimiter: between fields, one character
-    :param columns: see `sb3_nopg.data.files.tables.Columns`
+    :param delimiter: between fields, one character; None for comma, semicolon or tabulator, by the first
+        line. Where it is no comma, numbers may have a decimal comma
+    :param columns: see `sb3_nopg.data.files.table_columns.Columns`
     :return: arguments of `TransitionDataset`
     """
-    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"'):
         raise InputError("delimiter", f"{delimiter!r} is not one character", 'Use "," or ";" or a tabulator')
     try:
         check_size(path, "the text", path.stat().st_size)
         with open(path, encoding="utf-8-sig", newline="") as file:
-            description, header, n_lines = _read_head(path, file, delimiter)
-            layout = find_columns(path, header, Columns(**columns))
+            description, header, n_lines, delimiter = _read_head(path, file, delimiter)
+            layout = find_columns(path, header, Columns(**columns), description)
             text_column = layout.single.get("episode_ids")
-            table = _read_columns(path, file, delimiter, header, n_lines, layout.needed, text_column)
+            guess = layout.time if layout.time_is_guess else None
+            table = _read_columns(path, file, delimiter, header, n_lines, layout.needed, text_column, guess)
     except UnicodeError as error:
         raise InputError(str(path), f"not UTF-8 text ({one_line(error)})", "Save it as UTF-8") from error
     except InputError:
@@ -61,8 +64,12 @@ def _read_columns(
     n_lines: int,
     needed: list[str],
     text_column: str | None,
+    guess: str | None,
 ) -> dict[str, np.ndarray]:
-    """Rows are turned into columns of numbers a few at a time: as text, they would take ten times the memory."""
+    """
+    Rows are turned into columns of numbers a few at a time: as text, they would take ten times the memory. A column that is
+    only guessed is left out where it holds none.
+    """
     lines = _Lines(path, file)
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
     rows = _whole_rows(path, reader, lines, len(header), n_lines)
@@ -72,12 +79,14 @@ def _read_columns(
     n_rows, chunk_rows = 0, max(1, _CHUNK // (len(header) + 1))
     while chunk := list(islice(rows, chunk_rows)):
         fields = list(zip(*chunk, strict=True))
+        if n_rows == 0 and guess is not None and not _any_number(fields[header.index(guess)], decimal_comma=delimiter != ","):
+            needed = [name for name in needed if name != guess]
         for name in needed:
             texts = fields[header.index(name)]
             if name == text_column:
                 pieces[name].append(_names(path, name, texts, fields[-1], names))
             else:
-                pieces[name].append(_parse(path, name, texts, fields[-1]))
+                pieces[name].append(_parse(path, name, texts, fields[-1], decimal_comma=delimiter != ","))
         n_rows += len(chunk)
         # "0," is two bytes of text and a number of eight.
         check_size(path, f"the first {n_rows:,} rows", n_rows * len(needed) * _ITEMSIZE)
@@ -124,8 +133,11 @@ def _whole_rows(path: pathlib.Path, reader: Any, lines: _Lines, n_fields: int, n
             continue
         line = n_lines + reader.line_num
         if len(row) != n_fields:
+            commas = "Write decimal points, or put semicolons between the fields" if len(row) > n_fields else ""
             raise InputError(
-                str(path), f"line {line} has {len(row)} fields where the first line names {n_fields}", "Repair or remove it"
+                str(path),
+                f"line {line} has {len(row)} fields where the first line names {n_fields}",
+                commas or "Repair or remove it",
             )
         row.append(str(line))
         yield row
@@ -145,7 +157,7 @@ def _names(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[
     return found
 
 
-def _parse(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[str]) -> np.ndarray:
+def _parse(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[str], *, decimal_comma: bool) -> np.ndarray:
     """Numbers exactly as Python reads them; an empty field is NaN, and refused later with all others."""
     try:
         return np.array([float(text) for text in texts])
@@ -154,7 +166,7 @@ def _parse(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[
     numbers = np.empty(len(texts))
     for index, text in enumerate(texts):
         try:
-            numbers[index] = _WORDS[text.strip().lower()] if text.strip().lower() in _WORDS else float(text)
+            numbers[index] = _number(text, decimal_comma)
         except ValueError as error:
             raise InputError(
                 str(path),
@@ -164,12 +176,29 @@ def _parse(path: pathlib.Path, name: str, texts: Sequence[str], lines: Sequence[
     return numbers
 
 
-def _read_head(path: pathlib.Path, file: TextIO, delimiter: str) -> tuple[dict[str, Any], list[str], int]:
-    """Description, column names, and how many lines they took."""
+def _number(text: str, decimal_comma: bool) -> float:
+    word = text.strip().lower()
+    # 1,5 is a number where commas do not separate; 1,234.5 is none.
+    with_point = word.replace(",", ".") if decimal_comma and "." not in word else word
+    return _WORDS[word] if word in _WORDS else float(with_point)
+
+
+def _any_number(texts: Sequence[str], *, decimal_comma: bool) -> bool:
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            if not np.isnan(_number(text, decimal_comma)):
+                return True
+    return False
+
+
+def _read_head(path: pathlib.Path, file: TextIO, delimiter: str | None) -> tuple[dict[str, Any], list[str], int, str]:
+    """Description, column names, how many lines they took, and what is between the fields."""
     line, n_lines, description = _line(path, file), 1, {}
     if line.startswith(MARK):
         description = parse_description(path, line.removeprefix(MARK))
         line, n_lines = _line(path, file), 2
+    if delimiter is None:
+        delimiter = max(",;\t", key=line.count)
     header = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
     if not any(header):
         raise InputError(str(path), "the file is empty, or its first line names no columns", "Name each column there")
@@ -178,10 +207,20 @@ def _read_head(path: pathlib.Path, file: TextIO, delimiter: str) -> tuple[dict[s
         for other in ";\t":
             if other in line and other != delimiter:
                 raise InputError(str(path), f"fields are separated by {other!r}", f"Pass delimiter={other!r} (--delimiter)")
+    if all(_is_number(name) for name in header):
+        raise InputError(str(path), f"its first line, {line.strip()[:40]!r}, holds numbers", "Put a line of names above it")
     twice = sorted({name for name in header if header.count(name) > 1}) if len(set(header)) < len(header) else []
     if twice:
         raise InputError(str(path), f"more than one column is named {twice[0]!r}", "Give each column a name of its own")
-    return description, header, n_lines
+    return description, header, n_lines, delimiter
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return True
 
 
 def _line(path: pathlib.Path, file: TextIO) -> str:

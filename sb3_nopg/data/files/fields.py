@@ -9,17 +9,19 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.quantities import FIELDS as NAMES
+from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.data.recorded import check_recorded
 from sb3_nopg.data.transitions import Transitions
 
 FORMAT_VERSION = 1
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminals")
 SPACES = ("observation_space", "action_space")
-ARRAYS = tuple(field.name for field in fields(Transitions) if field.name not in SPACES)
+ARRAYS = tuple(field.name for field in fields(Transitions) if field.name not in (*SPACES, "quantities"))
 #: array of older files, whose transitions a model may have made
 SYNTHETIC = "synthetic"
 #: every name that a file of arrays may use
-STORED = ("format_version", *ARRAYS, SYNTHETIC, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
+STORED = ("format_version", *ARRAYS, SYNTHETIC, *NAMES, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
 
 
 def to_arrays(dataset: Transitions) -> dict[str, np.ndarray]:
@@ -32,6 +34,8 @@ def to_arrays(dataset: Transitions) -> dict[str, np.ndarray]:
         value = getattr(dataset, field.name)
         if isinstance(value, spaces.Box):
             arrays[f"{field.name}_low"], arrays[f"{field.name}_high"] = value.low, value.high
+        elif isinstance(value, Quantities):
+            arrays.update({name: np.array(texts) for name, texts in value.texts().items()})
         elif value is not None:
             arrays[field.name] = value
     return arrays
@@ -56,6 +60,7 @@ def from_arrays(
         raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
     check_recorded(path, arrays.get(SYNTHETIC))
     values: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
+    values["quantities"] = quantities_from(path, {name: arrays[name].tolist() for name in NAMES if name in arrays})
     for name in SPACES:
         if not {f"{name}_low", f"{name}_high"} & set(arrays):
             continue
@@ -65,6 +70,21 @@ def from_arrays(
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(name, f"makes no sense in {path} ({error})", "Save the data set again") from error
     return values
+
+
+def quantities_from(path: str | os.PathLike[str], texts: Any) -> Quantities | None:
+    """
+    :param path: the texts were read from
+    :param texts: what `Quantities.texts` made; of names alone the units are not known, without any there is nothing
+    """
+    if not texts:
+        return None
+    try:
+        names = {kind: texts[f"{kind}_names"] for kind in ("observation", "action")}
+        units = {f"{kind}_units": texts.get(f"{kind}_units", [""] * len(found)) for kind, found in names.items()}
+        return Quantities(**{f"{kind}_names": found for kind, found in names.items()}, **units)
+    except (KeyError, TypeError, AttributeError, InputError) as error:
+        raise InputError(str(path), f"its names of columns make no sense ({error})", "Save the data set again") from error
 
 
 def describe_space(space: spaces.Box | None) -> dict[str, Any] | None:

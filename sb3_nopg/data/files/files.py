@@ -4,11 +4,15 @@ import os
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from sb3_nopg.common.errors import InputError
 
 # The page of the report takes it from here.
 
 _LONGEST_REASON = 200
+# As many rows of a kind are named.
+_ROWS_NAMED = 5
 
 
 def one_line(error: object, longest: int | None = _LONGEST_REASON) -> str:
@@ -19,6 +23,15 @@ def one_line(error: object, longest: int | None = _LONGEST_REASON) -> str:
     """
     text = " ".join(str(error).split()) or type(error).__name__
     return text if longest is None or len(text) <= longest else text[:longest] + " …"
+
+
+def first_rows(rows: np.ndarray) -> str:
+    """
+    :param rows: whether each row is meant, (n,), or the numbers of those that are
+    :return: the first of them, for a message
+    """
+    named = (np.flatnonzero(rows) if rows.dtype == bool else np.sort(rows)).tolist()
+    return ", ".join(map(str, named[:_ROWS_NAMED])) + (", …" if len(named) > _ROWS_NAMED else "")
 
 
 def unreadable(path: str | os.PathLike[str], kind: str, error: object) -> InputError:

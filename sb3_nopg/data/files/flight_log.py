@@ -9,6 +9,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.files.limits import check_size
 from sb3_nopg.data.files.npz_file import DAMAGE, check_archive, names
+from sb3_nopg.data.quantities import Quantities
 
 _logger = logging.getLogger(__name__)
 JOURNAL_SUFFIX = ".journal"
@@ -39,6 +40,7 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     # packages come in one wheel, and whoever never reads a flight log never loads it.
     try:
         flight_log = import_module("nopg_robot.flight.log")
+        told = import_module("nopg_robot.control.observation").METADATA
     except ImportError as error:
         raise InputError(
             str(path), f"reading a flight log needs nopg_robot ({one_line(error)})", "Install sb3-nopg with the rig software"
@@ -56,4 +58,5 @@ def read(path: pathlib.Path) -> dict[str, Any]:
         raise InputError(str(path), f"not a readable flight log ({one_line(error)})", "It may be truncated") from error
     if not log.complete:
         _logger.warning("%s: the recorder was not closed, so the last moments of the run may be missing.", path)
-    return transitions
+    dims = transitions["observations"].shape[1], transitions["actions"].shape[1]
+    return {**transitions, "quantities": Quantities.told_by(told, *dims)}

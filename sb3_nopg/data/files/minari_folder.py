@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.fields import SPACES
+from sb3_nopg.data.files.fields import SPACES, quantities_from
 from sb3_nopg.data.files.files import one_line, optional_module, unreadable
 from sb3_nopg.data.files.hdf5_links import own_datasets
 from sb3_nopg.data.files.limits import check_declared, check_size
@@ -166,6 +166,7 @@ def _as_it_was(path: str | os.PathLike[str], values: dict[str, Any], extra: Any)
     for name in SPACES:
         if name not in extra["spaces"]:
             values[name] = None
+    values["quantities"] = quantities_from(path, extra.get("quantities"))
     if extra["order"] is not None:
         rows = np.argsort(np.array(extra["order"]))
         values = {name: value[rows] if isinstance(value, np.ndarray) else value for name, value in values.items()}
@@ -277,6 +278,7 @@ def _to_episodes(path: str | os.PathLike[str], dataset: Transitions) -> tuple[li
         "cut": cut[stops - 1].tolist(),
         "spaces": [name for name in SPACES if getattr(dataset, name) is not None],
         "dtypes": {name: str(getattr(dataset, name).dtype) for name in _FLOATS},
+        "quantities": None if dataset.quantities is None else dataset.quantities.texts(),
         "order": None if np.array_equal(order, np.arange(len(order))) else order.tolist(),
     }
     return buffers, extra

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_a_judge_says_that_a_policy_learned_from_its_data(folder):
     ("more", "message"),
     [
         (["ours.zip", "--limit", "0"], "--limit"),
-        (["ours.zip", "--limit", "x=1:2"], "--limit"),
+        (["ours.zip", "--limit", "x=1:2"], "'x' is no column"),
         (["ours.zip", "--limit", "0=5:6"], "no sample lies within"),
         (["ours.zip", "--reward", "nix"], "nix"),
         (["ours.zip", "--gamma", "1"], "--gamma"),
@@ -129,7 +130,7 @@ def test_a_limit_may_have_one_end():
 
 
 def test_somebody_who_watches_sees_that_it_works(monkeypatch, capsys):
-    monkeypatch.setattr(waiting_module.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with waiting_module.waiting("following"):
         pass
     assert "following" in capsys.readouterr().err

@@ -191,7 +191,8 @@ def test_only_a_cart_poles_model_is_stressed_and_with_its_environments_options()
     assert sum(one.seconds for one in result.outcomes) < sum(one.seconds for one in wider.outcomes)
     other = make_nopg("LinearPolicy", None, dataset=line_data(), gamma=0.9, device="cpu")
     assert stress_of(other) is None
-    tilted = gym.wrappers.TransformObservation(env, lambda seen: 2.0 * seen, env.observation_space)
+    seen_twice = gym.spaces.Box(2.0 * env.observation_space.low, 2.0 * env.observation_space.high)
+    tilted = gym.wrappers.TransformObservation(env, lambda seen: 2.0 * seen, seen_twice)
     assert stress_of(cart_pole_model(tilted)) is None
 
 

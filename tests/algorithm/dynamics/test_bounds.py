@@ -2,6 +2,7 @@
 
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,20 @@ def test_fate_is_the_same_without_softness():
     ended, left = bounds.fate(at([0.0, 0.0], [1.2, 0.0], [-1.2, 0.0], [0.0, 1.2], [0.0, -0.6], [1.2, -0.6]))
     assert ended.tolist() == [False, True, False, False, False, True]
     assert left.tolist() == [False, False, True, True, True, False]
+
+
+def test_a_model_that_is_believed_beyond_the_records_is_so_in_training_too():
+    near, far, ended = at([0.0, 1.5]), at([0.0, 1.9]), at([1.3, 0.0])
+    known = bounds_of([[1.1, 0.2]])
+    believed = replace(known, room=at(0.6, 0.6))
+    assert float(known.cross(near).unknown) > 0.99
+    assert float(believed.cross(near).goes_on) > 0.99
+    assert float(believed.cross(far).unknown) > 0.99
+    # An end of the task stays where it is.
+    assert float(believed.cross(ended).goes_on) < 0.01
+    for states in (near, far, ended):
+        ended_there, left = believed.fate(states)
+        assert bool(ended_there | left) == (float(believed.cross(states).goes_on) < 0.5)
 
 
 def test_limits_of_a_user_end_what_is_wanted():

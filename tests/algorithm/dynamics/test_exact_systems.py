@@ -10,7 +10,6 @@ from gymnasium import spaces
 
 from helpers.systems import A, B, linear, linear_reward, on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import NOPG, DynamicsModel
-from sb3_nopg.dynamics.bounds import EVERYWHERE
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.training.offline_env import OfflineEnv
 
@@ -28,7 +27,7 @@ def exact(data):
 @pytest.mark.slow
 def test_it_is_known_everywhere(exact):
     assert exact.choices.exact
-    assert exact.bounds.reach == EVERYWHERE
+    assert exact.bounds.known_everywhere
     far = th.tensor([[50.0, -50.0]], dtype=th.float64)
     crossing = exact.bounds.cross(far)
     assert float(crossing.goes_on) == 1.0
@@ -58,7 +57,7 @@ def test_actions_are_cut_off_where_their_range_is_known(data):
 
 def test_a_half_of_it_is_as_sure(exact, data):
     half = DynamicsModel.fit(replace(data, action_space=None), like=exact)
-    assert half.bounds.reach == EVERYWHERE
+    assert half.bounds.known_everywhere
     assert not math.isfinite(float(half.applied_range[1]))
 
 
@@ -67,7 +66,8 @@ def test_a_system_that_bends_is_not_believed_beyond_its_data():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
     model = DynamicsModel.fit(replace(data, action_space=None), n_nodes=200)
     assert not model.choices.exact
-    assert model.bounds.reach == 0.0
+    assert not model.bounds.known_everywhere
+    assert not model.bounds.room.any()
     assert float(model.bounds.cross(th.full((1, 2), 1e3, dtype=th.float64)).goes_on) < 1e-6
 
 

@@ -288,7 +288,7 @@ def cluster():
 @pytest.mark.slow
 def test_a_dask_cluster_whose_worker_is_killed_loses_one_trial(tmp_path, cluster):
     log = str(tmp_path / "log.txt")
-    trials = [{"number": number, "log": log, "seconds": 2.0} for number in range(6)]
+    trials = [{"number": number, "log": log, "seconds": 1.5} for number in range(6)]
     killed = []
 
     def kill_one(done, n_trials, trial):

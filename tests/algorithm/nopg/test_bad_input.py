@@ -190,7 +190,6 @@ DATA_CASES = {
     "actions-wider-than-the-space": data("actions", action_space=ACTION_BOX, actions=np.zeros((N, 2))),
     "observations-narrower-than-the-space": data("observations", observation_space=spaces.Box(-9, 9, (4,))),
     "action_space-discrete": data("action_space", action_space=spaces.Discrete(2)),
-    "action_space-matrix": data("action_space", action_space=spaces.Box(-2, 2, (1, 1))),
     "action_space-tuple": data("action_space", action_space=(-2, 2)),
     "observation_space-dict": data("observation_space", observation_space=spaces.Dict(s=BOX)),
 }
@@ -256,7 +255,6 @@ MODEL_CASES = {
     # environments
     "env-discrete-actions": model("action_space", env="CartPole-v1"),
     "env-multi-binary-actions": model("action_space", env=Made(lambda: EnvWith(action_space=spaces.MultiBinary(2)))),
-    "env-matrix-actions": model("action_space", env=Made(lambda: EnvWith(action_space=spaces.Box(-2, 2, (1, 1))))),
     "env-unbounded-actions": model("action_space", env=Made(lambda: EnvWith(action_space=spaces.Box(-inf, inf, (1,))))),
     "env-action-without-range": model(
         "action_space",
@@ -394,7 +392,7 @@ def test_lists_and_whole_numbers_are_accepted():
     dataset = make_dataset(
         observations=whole.tolist(), next_observations=whole, rewards=list(range(N)), terminals=[0, 1] * (N // 2)
     )
-    model = make_model(dataset=dataset, initial_states=[1, 2, 3])
+    model = make_model(env=None, dataset=dataset, initial_states=[1, 2, 3])
     assert model.learn(1).num_timesteps == 1
 
 

@@ -8,7 +8,7 @@ from stable_baselines3.common.monitor import Monitor
 
 from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("whole_lessons")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("whole_sizes")]
 
 
 @pytest.fixture(scope="module")

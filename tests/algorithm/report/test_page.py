@@ -56,7 +56,9 @@ def full() -> PolicyReport:
     """A report in which every part of the page has something to say."""
     report = quick_report(plane_model(initial_states=[[0.8, -0.8], [3.0, 3.0]]), limits=["s[0] < 0.5"])
     assert report.summary.support.worst_states
-    followed = TrajectoryFigures(10, 4, 0.5, 0.25, 0.25, True, 3.0, "speed", -1.0, 0.1, 1)
+    followed = TrajectoryFigures(
+        10, 4, 0.5, 0.25, 0.25, True, 0.5, 0.2, 0.8, "last", True, 3.0, "speed", 0.02, 0.4, -1.0, 0.1, 1
+    )
     summary = replace(
         report.summary,
         trajectories=followed,

@@ -1,5 +1,6 @@
 """The report on a policy: what it says is what the model says, nothing in it is empty, and it needs no other file."""
 
+import html
 import json
 import re
 import shutil
@@ -65,7 +66,10 @@ def test_every_section_is_there_and_says_something(pendulum):
     assert "not a measurement" in page
     for name, words in (
         ("returns", ("predicted return", "held-out data", "95 % interval", "effective sample size")),
-        ("limits", ("abs(speed) &lt; 5", "s[0] &lt; 2", "nothing is known", "steps on average")),
+        (
+            "limits",
+            ("abs(speed) &lt; 5", "s[0] &lt; 2", "No recorded step leaves it. 0 % of the predicted", "steps on average"),
+        ),
         ("distribution", ("cos", "speed", "98 % of the time", "predicted trajectories", "Step by step")),
         ("portraits", ("A slice through the state", " = ")),
         ("support", ("less than one sample",)),
@@ -110,7 +114,7 @@ def test_the_command_says_what_the_page_says(pendulum):
     assert summary.reasons
     for reason in summary.reasons:
         assert reason in said
-        assert reason.replace("<", "&lt;") in section(page, "verdict")
+        assert reason in html.unescape(section(page, "verdict"))
     assert re.search(r"predicted return: (-?[\d.]+)", said).group(1) in page
     assert "limit abs(speed) < 5: left with probability" in said
 
@@ -152,7 +156,7 @@ def test_figures_survive_a_file_and_bad_ones_are_refused(pendulum):
     content = json.loads(text)
     assert set(content) == {field.name for field in fields(ReportSummary)}
     for changes in (
-        {"format_version": 2},
+        {"format_version": 1},
         {"verdict": 1},
         {"gamma": True},
         {"n_updates": 1.5},
@@ -210,6 +214,7 @@ def test_bad_arguments_are_one_line_and_leave_no_page(line, tmp_path):
         (("--limit", "abs(y)<1"), "'y' is not one of s, x"),
         (("--limit", "abs(x)"), "true or false"),
         (("--limit", "abs(x"), "not a formula"),
+        (("--goal", "abs(y)<1"), "goal: 'abs(y)<1': 'y' is not one of s, x"),
         (("--names", "x,y"), "names"),
         (("--held-out", tmp_path / "line.npz"), "was trained on"),
         (("--held-out", tmp_path / "nix.npz"), "nix.npz"),
@@ -247,11 +252,18 @@ def test_other_data_than_the_models_own_is_announced(line, tmp_path):
 
 
 @pytest.mark.usefixtures("without_pictures")
+def test_a_goal_is_asked_of_the_predicted_trajectories(line, tmp_path):
+    said = fine("report", line, "--names", "x", "--goal", "x > 50", "-o", tmp_path / "r.html")
+    assert "verdict: no" in said
+    assert "trajectories hold x > 50 in the end" in said
+
+
 def test_the_models_own_data_are_not_called_others(line, tmp_path):
     fine("report", line, "--data", tmp_path / "line.npz", "-o", tmp_path / "r.html")
     summary = ReportSummary.from_json((tmp_path / "r.report.json").read_text(encoding="utf-8"))
     assert summary.returns.learned_from
-    assert any("No data were held out" in reason for reason in summary.reasons)
+    assert summary.trajectories is not None
+    assert not any("other data" in reason for reason in summary.reasons)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "other data" not in page
     assert "these data" in section(page, "data")

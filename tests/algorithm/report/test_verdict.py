@@ -4,11 +4,14 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from helpers.repository import REPOSITORY
-from helpers.verdict_figures import LIMIT, RETURNS, STRESS, SUPPORT
+from helpers.verdict_figures import FOLLOWED, LIMIT, RETURNS, STRESS, SUPPORT
+from sb3_nopg.data.action_lag import ActionLag
 from sb3_nopg.report import verdict as rules
+from sb3_nopg.report.limits import make_limits, share_leaving
 from sb3_nopg.report.trajectories import POOR_MODEL
 from sb3_nopg.report.verdict import Bandwidth, reach_verdict
 
@@ -157,6 +160,34 @@ def test_the_returns_size_is_never_zero():
     assert reach_verdict(nothing, SUPPORT, [], 100)[0] == "go"
 
 
+def test_trajectories_know_limits_that_no_recorded_step_has_left():
+    never = replace(LIMIT, ever_left=False)
+    assert reach_verdict(RETURNS, SUPPORT, [never], 100)[0] == "care"
+    for share, verdict in ((0.0, "go"), (rules.EXIT_CARE + 0.01, "care"), (rules.EXIT_NO + 0.01, "no")):
+        said, reasons = reach_verdict(RETURNS, SUPPORT, [replace(never, leaving=share)], 100, trajectories=FOLLOWED)
+        assert said == verdict
+        assert all(LIMIT.formula in reason and "trajectories leave" in reason for reason in reasons)
+    # Those of a poor model know nothing.
+    poor = replace(FOLLOWED, model_error=0.5)
+    assert reach_verdict(RETURNS, SUPPORT, [replace(never, leaving=0.0)], 100, trajectories=poor)[0] == "care"
+    assert "3 % of the predicted trajectories" in replace(never, leaving=0.03).text()
+
+
+def test_a_lag_that_the_model_of_the_trajectories_knows_is_no_objection():
+    lag = ActionLag(1, (0.4, 0.1))
+    assert reach_verdict(RETURNS, SUPPORT, [], 100, lag=lag) == ("care", (lag.remark,))
+    assert reach_verdict(RETURNS, SUPPORT, [], 100, lag=lag, trajectories=FOLLOWED) == ("care", (lag.remark,))
+    knows = replace(FOLLOWED, n_earlier_steps=1)
+    assert reach_verdict(RETURNS, SUPPORT, [], 100, lag=lag, trajectories=knows) == ("go", ())
+    assert reach_verdict(RETURNS, SUPPORT, [], 100, lag=lag, trajectories=replace(knows, model_error=0.5))[0] == "care"
+
+
+def test_who_leaves_a_limit_on_the_way_has_left_it():
+    (limit,) = make_limits(["abs(x) < 1"], ("x",), np.zeros((2, 1)))
+    states = np.array([[[0.0], [0.0], [0.0]], [[2.0], [0.5], [0.1]], [[0.0], [0.9], [np.nan]]])
+    assert share_leaving(limit, states) == pytest.approx(1 / 3)
+
+
 def test_the_guide_names_the_values_of_the_rules():
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
     rows = [line for line in guide.splitlines() if line.startswith("| ") and re.search(r"(above|below|from) \d", line)]
@@ -168,7 +199,7 @@ def test_the_guide_names_the_values_of_the_rules():
         (rules.FEW_CARE, rules.FEW_NO),
         (rules.TRUNCATION_CARE, rules.TRUNCATION_NO),
         (rules.LOST_CARE, rules.LOST_NO),
-        (rules.TRAJECTORY_CARE, rules.TRAJECTORY_NO, POOR_MODEL),
+        (rules.SUCCESS_CARE, rules.SUCCESS_NO, POOR_MODEL),
         (rules.STRESS_CARE,),
         (rules.BROAD_CARE,),
         (rules.BLIND_CARE,),

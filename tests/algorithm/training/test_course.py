@@ -3,6 +3,7 @@
 import functools
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import sb3_nopg.training.imitation
 from helpers.models import make_nopg
 from helpers.systems import cart, linear, linear_reward, record
 from sb3_nopg import NOPG, TransitionDataset
+from sb3_nopg.training.candidates import name_of
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +75,51 @@ def test_every_start_is_tried_on_a_half_and_the_best_on_all(variant):
         assert model.candidates[0].trained_on == "all"
     assert len(model.judgement.ranking) == len(model.candidates)
     assert model.judgement.margin is not None
+
+
+@functools.cache
+def steered() -> TransitionDataset:
+    """Somebody holds the cart in the middle, with a hand that shakes."""
+    return record(
+        cart, upright, start=(0.8, 0.8), act=lambda state, random: 0.15 * random - state.sum(axis=1, keepdims=True) / 2
+    )
+
+
+def test_demonstrations_are_imitated_too_and_random_actions_are_not():
+    model = make(steered()).learn(16)
+    assert {candidate.recipe for candidate in model.candidates if candidate.trained_on == "half"} >= STARTS | {"behaviour"}
+    assert "behaviour" not in {candidate.recipe for candidate in make().learn(16).candidates}
+
+
+def test_control_does_not_depend_on_units():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(len(steered()), 1))
+    shares = [
+        make(
+            replace(steered(), actions=np.hstack([steered().actions, scale * noise]), action_space=None)
+        ).estimator.model.share_under_control
+        for scale in (1.0, 1000.0)
+    ]
+    assert shares[0] == pytest.approx(shares[1], abs=1e-6)
+    assert 0.3 < shares[0] < 0.6
+
+
+def test_what_imitates_does_what_was_done():
+    seen = {}
+    original = sb3_nopg.training.course.Course.finish
+
+    def watched(course, again):
+        seen.update({name_of(one): one.parameters["policy"] for one in course.trained})
+        return original(course, again)
+
+    model = make(steered())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sb3_nopg.training.course.Course, "finish", watched)
+        model.learn(16)
+    model.policy.load_state_dict(seen["behaviour (half, untrained)"])
+    done, _ = model.policy.predict(steered().observations, deterministic=True)
+    aimed_at = -steered().observations.sum(axis=1, keepdims=True) / 2
+    assert np.square(done - aimed_at).mean() < 0.1 * aimed_at.var()
 
 
 def test_the_policy_is_left_at_the_chosen_candidate():

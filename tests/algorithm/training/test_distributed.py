@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from helpers import shared_runs
 from helpers.documentation import blocks
 from helpers.long_runs import build, pushed_point
 from helpers.repository import REPOSITORY, environment
-from helpers.shared_runs import CASES_OF, N
+from helpers.shared_runs import CASES_OF, N, start
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.common.processes import Processes, ProcessLostError
 from sb3_nopg.training.distributed import process_group
@@ -26,23 +25,11 @@ from sb3_nopg.training.distributed import process_group
 ENVIRONMENT = environment(OMP_NUM_THREADS="1")
 
 
-def run(command: list[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], env=ENVIRONMENT, capture_output=True, text=True, timeout=120, cwd=cwd)
-
-
-def torchrun_on(n_processes: int) -> list[str]:
-    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
-
-
-def start(scenario: str, folder: Path, n_processes: int) -> subprocess.CompletedProcess[str]:
-    return run(["-m", "helpers.shared_runs", scenario, str(folder), str(n_processes)])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n_processes", [2, 4])
-def test_several_processes_give_the_result_of_one(tmp_path, n_processes):
-    done = start("compare", tmp_path, n_processes)
-    assert done.returncode == 0, done.stderr
+def test_several_processes_give_the_result_of_one(tmp_path, capfd, n_processes):
+    code = start(n_processes, shared_runs.run, "compare", str(tmp_path))
+    assert code == 0, capfd.readouterr().err
     for case in CASES_OF[n_processes]:
         shared = np.load(tmp_path / f"{case}.npz")
         for name, alone in shared_runs.results(case, distributed=False).items():
@@ -52,7 +39,7 @@ def test_several_processes_give_the_result_of_one(tmp_path, n_processes):
 
 
 @pytest.mark.slow
-def test_the_script_of_the_page_runs(tmp_path):
+def test_the_script_of_the_page_runs(tmp_path, capfd):
     (script,) = [block for block in blocks((REPOSITORY / "docs" / "scale.md").read_text(), "{code-block} python")]
     data = pushed_point(N)
     timeouts = np.arange(N) % 10 == 9
@@ -60,15 +47,17 @@ def test_the_script_of_the_page_runs(tmp_path):
         data.observations, data.actions, data.rewards, data.next_observations, data.terminals, timeouts & ~data.terminals
     ).save(tmp_path / "data.npz")
     (tmp_path / "shared.py").write_text(script.replace("500", "3"))
-    done = run([*torchrun_on(2), "shared.py"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    code = start(2, shared_runs.run_script, str(tmp_path / "shared.py"))
+    assert code == 0, capfd.readouterr().err
     assert NOPG.load(tmp_path / "model", device="cpu").num_timesteps == 3
     assert (tmp_path / "run.ckpt").is_file()
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_run_with_a_message_and_a_checkpoint(tmp_path):
-    done = run([*torchrun_on(2), "-m", "helpers.shared_runs", "lose_one", str(tmp_path)])
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, "-m", "helpers.shared_runs", "lose_one", str(tmp_path)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     # Told, unless torchrun itself was slow.
     assert re.search("Process 0 of 2 (was told to end|lost contact with another one)", done.stderr), done.stderr
@@ -157,24 +146,26 @@ def test_a_group_leaves_a_signal_to_those_who_handle_it_themselves(group_of_one)
 
 
 @pytest.mark.slow
-def test_a_process_that_does_not_answer_counts_as_lost_after_a_while(tmp_path):
-    done = start("wait_in_vain", tmp_path, 2)
-    assert done.returncode == 1
-    assert "Process 0 of 2 lost contact" in done.stderr
-    assert "NOPGCheckpointCallback would write some" in done.stderr
+def test_a_process_that_does_not_answer_counts_as_lost_after_a_while(tmp_path, capfd):
+    assert start(2, shared_runs.run, "wait_in_vain", str(tmp_path)) == 1
+    told = capfd.readouterr().err
+    assert "Process 0 of 2 lost contact" in told
+    assert "NOPGCheckpointCallback would write some" in told
 
 
 @pytest.mark.slow
-def test_who_does_what(tmp_path):
-    done = start("behave", tmp_path, 2)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.filterwarnings("ignore::tqdm.TqdmExperimentalWarning")
+def test_who_does_what(tmp_path, capfd):
+    code = start(2, shared_runs.run, "behave", str(tmp_path))
+    told = capfd.readouterr()
+    assert code == 0, told.err
     saw = [np.load(tmp_path / f"saw-{rank}.npz") for rank in range(2)]
     # Any process may end the training of all; parameters are the same, and rows are shared.
     assert [int(one["updates"]) for one in saw] == [5, 5]
     assert saw[0]["parameters"] == saw[1]["parameters"]
     assert [int(one["rows"]) for one in saw] == [46, 45]
     # The main process writes.
-    assert done.stdout.count("total_timesteps") == 2
+    assert told.out.count("total_timesteps") == 2
     assert {path.name for path in tmp_path.iterdir()} == {"model-0.zip", "run-0.ckpt", "saw-0.npz", "saw-1.npz"}
     assert NOPG.load(tmp_path / "model-0.zip", device="cpu").distributed is False
     for one in saw:

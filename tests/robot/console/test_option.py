@@ -44,7 +44,7 @@ def band():
 def test_deploying(tmp_path):
     policy = write_policy(tmp_path / "policy.onnx")
     files = [hashlib.sha256(policy.read_bytes()).hexdigest()]
-    figures = {"format_version": 1, "verdict": "go", "reasons": [], "policy_files": files, "band": band()}
+    figures = {"format_version": 2, "verdict": "go", "reasons": [], "policy_files": files, "band": band()}
     (tmp_path / "policy.report.json").write_text(json.dumps(figures))
     result, address = fly(deploy, policy, "--fast", "--seconds", 1, "--no-plot", "--console")
     assert result.exit_code == 0, result.output

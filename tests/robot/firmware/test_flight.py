@@ -8,7 +8,7 @@ import pytest
 from helpers.avr_board import CHIPS, AvrBoard
 from helpers.policy_files import write_policy
 from helpers.repository import environment
-from helpers.rigs import changed
+from helpers.rigs import QUICK_PHASES, changed
 from nopg_robot.flight.log import read_flight
 from nopg_robot.rig.file import RigFile
 from nopg_robot.virtual.simulated_cart import SimulatedCart
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 # A computer that does other things at the same time is late now and then. The board's own longest silence is a setting of the
 # build; what the shipped one does with it, to the millisecond, is in test_board.py.
 PATIENT_MS = 1000
-SECONDS = 5.0
+SECONDS = 2.0
 
 
 def deploy(rig, folder, *arguments):
@@ -58,6 +58,9 @@ def patient_rig(port):
         connection={"port": port, "watchdog_s": patient_s, "read_timeout_s": 0.8 * patient_s},
         limits={"stale_s": patient_s},
         timing={"miss_s": patient_s, "watchdog_s": patient_s},
+        # Homing as shipped: how hard the cart meets the stops is looked at.
+        self_test=QUICK_PHASES["self_test"],
+        start=QUICK_PHASES["start"],
     )
 
 

@@ -49,7 +49,7 @@ def shifted(x):
 def scaled(x):
     return x / th.linspace(1.0, 1.5, len(x), dtype=x.dtype)
 for dtype in (th.float32, th.float64):
-    for fused_bicgstab._PARTS, n in ((512, 3), (512, 1000), (512, 4097), (2, 4097), (2, 12_000)):
+    for fused_bicgstab._PARTS, n in ((512, 3), (512, 1000), (512, 4097), (2, 8_200)):
         for preconditioner in (None, scaled):
             agree_throughout(shifted, preconditioner, draw(n, dtype=dtype), draw(n, dtype=dtype), min(3, n - 1))
     agree_throughout(lambda x: 2.0 * x, None, draw(1, dtype=dtype), draw(1, dtype=dtype), 1)
@@ -61,7 +61,7 @@ def turned(y):
 for operator, residual in ((lambda y: 2.0 * y, x), (th.zeros_like, x), (turned, one), (lambda y: 2.0 * y, zero)):
     told = agree_throughout(operator, None, zero, residual, 2)
     assert 0.0 in told and all(number == number for number in told), told
-print("all agree")
+print("all iterations agree")
 """
 CELLS = """
 from sb3_nopg.kernels.partition import halve_repeatedly, sum_members
@@ -99,17 +99,12 @@ for product, precondition in (
     assert max(expected.residual, ours.residual) <= 1e-10
     assert abs(ours.n_iterations - expected.n_iterations) <= 2
     th.testing.assert_close(ours.value, expected.value, rtol=1e-6, atol=1e-7)
-print("all agree")
+print("all solves agree")
 """
 
 
 @pytest.mark.slow
-def test_kernels_are_their_twins():
-    ran = interpret(CELLS + DENSE + ITERATIONS + SIZES + BREAKDOWNS)
-    assert "all agree" in ran.stdout, ran.stderr
-
-
-@pytest.mark.slow
-def test_a_whole_solve_takes_as_many_iterations():
-    ran = interpret(ITERATIONS + WHOLE_SOLVE)
-    assert "all agree" in ran.stdout, ran.stderr
+def test_kernels_are_their_twins_and_a_whole_solve_takes_as_many_iterations():
+    ran = interpret(CELLS + DENSE + ITERATIONS + SIZES + BREAKDOWNS + WHOLE_SOLVE)
+    assert "all iterations agree" in ran.stdout, ran.stderr
+    assert "all solves agree" in ran.stdout, ran.stderr

@@ -74,7 +74,7 @@ def test_where_single_precision_is_not_enough_double_goes_on(monkeypatch, caplog
         # A copy that is wrong: corrections made with it lead nowhere.
         return matrix.bellman_operator(x, GAMMA) if x.dtype == th.float64 else -matrix.bellman_operator(x, GAMMA)
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         solution = solve(operator, rhs, lambda: matrix.dense_bellman_operator(GAMMA), tolerance=1e-9, in_single_precision=True)
     assert solution.method == "BiCGSTAB"
     assert solution.residual <= 1e-9

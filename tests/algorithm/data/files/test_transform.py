@@ -376,9 +376,8 @@ def test_dense_data_cover_more_than_thin_data():
     ],
     ids=["episodes", "samples", "constant", "one-dimension", "extreme"],
 )
-def test_plot_has_six_panels_and_makes_a_picture(tmp_path, dataset):
-    figure = plot_data(dataset, tmp_path / "picture.png")
-    assert len(figure.axes) == 6
+def test_plot_makes_a_picture_of_any_data(tmp_path, dataset):
+    plot_data(dataset, tmp_path / "picture.png")
     assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 

@@ -36,7 +36,6 @@ class Algorithm:
         policy._encoder, policy._mu = encoder, torch.nn.Linear(self.settings["units"][0], action_size)
         policy._logstd = torch.nn.Linear(self.settings["units"][0], action_size)
         self.impl = types.SimpleNamespace(policy=policy)
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
 
     def act(self, observations):
         return torch.tanh(self.impl.policy._mu(self.impl.policy._encoder(torch.as_tensor(observations))))
@@ -45,10 +44,11 @@ class Algorithm:
         for array in (batch["observations"], batch["actions"], batch["rewards"], batch["terminals"], batch["intervals"]):
             assert array.dtype == np.float32 and array.ndim == 2
         self.seen = {name: float(np.abs(batch[name]).max()) for name in ("actions", "rewards", "terminals")}
-        self.optimizer.zero_grad()
         loss = (self.act(batch["observations"]) - torch.as_tensor(batch["actions"])).square().mean()
-        loss.backward()
-        self.optimizer.step()
+        # The first of torch's optimizers imports for seconds.
+        actor = [*self.impl.policy._encoder.parameters(), *self.impl.policy._mu.parameters()]
+        for parameter, slope in zip(actor, torch.autograd.grad(loss, actor)):
+            parameter.data -= 0.3 * slope
         return {"loss": loss.item(), "threads": torch.get_num_threads()}
 
     def predict(self, observations):
@@ -108,6 +108,7 @@ def test_the_actor_comes_back(environment, algorithm):
     said: list[str] = []
     policy = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), progress=said.append, seed=3)
     assert any("step 400 of 400: loss" in line for line in said)
+    assert any("threads 1" in line for line in said)
     observations = data().observations
     actions, _ = policy.predict(observations)
     assert actions.dtype == np.float32
@@ -124,11 +125,10 @@ def test_the_actor_comes_back(environment, algorithm):
 def test_it_trains_on_as_many_threads_as_are_used_here(environment):
     n_threads = th.get_num_threads()
     try:
-        for n in (1, 2):
-            said: list[str] = []
-            th.set_num_threads(n)
-            train(environment, data(), "iql", n_steps=1, hidden_units=(4,), progress=said.append)
-            assert any(f"threads {n}" in line for line in said)
+        said: list[str] = []
+        th.set_num_threads(2)
+        train(environment, data(), "iql", n_steps=1, hidden_units=(4,), progress=said.append)
+        assert any("threads 2" in line for line in said)
     finally:
         th.set_num_threads(n_threads)
 
