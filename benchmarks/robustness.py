@@ -28,7 +28,7 @@ import torch as th
 
 from least_squares_riccati import least_squares_riccati
 from machine import conditions
-from robustness_evaluation import Nothing, Policy
+from robustness_evaluation import Listener, Nothing, Policy
 from robustness_report import write_report, write_results
 from robustness_tasks import GradientTask, Row, Task, chosen_rows, rows
 
@@ -56,7 +56,7 @@ def run_trial(name: str, method: str, seed: int, settings: dict[str, Any], how: 
     :param seed: of the data and of the model
     :param settings: arguments of the model beside its task
     :param how: ``device`` to train on, number of ``updates``, and ``human`` demonstrations
-    :return: ``real``, one number a start, or ``error``
+    :return: ``real``, one number a start, and ``chatter`` at the end; or ``error``
     """
     th.set_num_threads(1)
     trial: dict[str, Any] = {"row": name, "method": method, "seed": seed}
@@ -72,7 +72,10 @@ def run_trial(name: str, method: str, seed: int, settings: dict[str, Any], how: 
             assert isinstance(row, Task)
             policy = _baseline(row, method, seed) if method != "nopg" else _trained(row, seed, settings, how, trial)
             trial.setdefault("seconds", round(time.perf_counter() - began, 1))
-            trial["real"] = row.evaluate(policy)
+            space: Any = row.make_env().action_space
+            listener = Listener(policy, space.low, space.high)
+            trial["real"] = row.evaluate(listener)
+            trial["chatter"] = round(listener.chatter, 5)
     # Whatever it is: hours of other trials must not be lost by it, and the table shows it.
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]

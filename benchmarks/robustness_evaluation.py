@@ -1,11 +1,13 @@
 """How a policy really does: simulated from every start at once, one number a start."""
 
+from collections import deque
 from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 
 from nopg_envs.cartpole import CartPoleVectorEnv
+from sb3_nopg.prediction.chatter import chatter_of
 
 N_STARTS, BALANCE_STEPS = 10, 10_000
 # The angle that ends an evaluation, whatever the angle that ended the episodes of the data.
@@ -14,6 +16,8 @@ BALANCE_LIMIT_RAD = 0.2
 SWING_UP_STEPS, UPRIGHT_STEPS, UPRIGHT_COSINE = 750, 250, 0.95
 PENDULUM_STEPS = 500
 N_CAR_STARTS, CAR_STEPS = 100, 500
+# Steps at the end of an evaluation that tell whether a policy holds still.
+LISTENED_STEPS = 100
 # Starts of evaluations are drawn far from the seeds of data.
 EVALUATION_SEED = 200_000
 # About rest at the centre: |x| ≤ 1 cm, |θ| ≤ 0.5°.
@@ -33,6 +37,32 @@ class Nothing:
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[np.ndarray, Any]:
         return np.zeros((len(observation), 1), dtype=np.float32), None
+
+
+class Listener:
+    """
+    A policy, and how much its actions change from step to step towards the end, when there is nothing left to do but hold.
+
+    :param policy: to listen to
+    :param low: of the actions
+    :param high: of the actions
+    """
+
+    def __init__(self, policy: Policy, low: np.ndarray, high: np.ndarray):
+        self._policy, self._span = policy, high - low
+        self._actions: deque[np.ndarray] = deque(maxlen=LISTENED_STEPS + 1)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[np.ndarray, Any]:
+        actions, state = self._policy.predict(observation, state, episode_start, deterministic)
+        self._actions.append(np.array(actions, dtype=np.float64))
+        return actions, state
+
+    @property
+    def chatter(self) -> float:
+        """Mean change of the action, as a share of its range, in the last steps."""
+        return chatter_of(np.array(self._actions), self._span).change
 
 
 def balanced_steps(policy: Policy, starts: str, parameters: str) -> list[float]:

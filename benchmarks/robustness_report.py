@@ -57,6 +57,8 @@ def _summary(row: Row, method: str, trials: list[Trial]) -> dict[str, Any]:
         "bar": str(row.bar),
         "met": row.bar.met(outcomes, starts, len(full)),
         "seconds": float(np.median([trial["seconds"] for trial in trials])),
+        # Of the seed that is least still; trials of before do not know it.
+        "chatter": max((trial["chatter"] for trial in trials if "chatter" in trial), default=None),
         "errors": {trial["seed"]: trial["error"] for trial in trials if "error" in trial},
     }
     if row.full is not None:
@@ -71,14 +73,15 @@ def _finite(value: float) -> float | None:
 
 def _table(results: dict[str, Any]) -> str:
     lines = [
-        "| row | method | each seed | median | in full | bar | met | seconds |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| row | method | each seed | median | in full | bar | met | chatter | seconds |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for each in results["rows"]:
         seeds = " ".join(_number(outcome, each["unit"]) for outcome in each["outcomes"])
         median, met = _number(each["median"], each["unit"]), "yes" if each["met"] else "**no**"
-        cells = (each["row"], each["method"], seeds, median, each.get("full", "-"), each["bar"], met, f"{each['seconds']:.0f}")
-        lines.append(f"| {' | '.join(cells)} |")
+        chatter = "-" if each["chatter"] is None else f"{100 * each['chatter']:.1f} %"
+        cells = [each["row"], each["method"], seeds, median, each.get("full", "-"), each["bar"], met, chatter]
+        lines.append(f"| {' | '.join([*cells, format(each['seconds'], '.0f')])} |")
     errors = [
         f"- {each['row']}, {each['method']}, seed {seed}: {error}"
         for each in results["rows"]
@@ -93,8 +96,9 @@ def _table(results: dict[str, Any]) -> str:
         "worst of ten starts, steps upright (cos θ > 0.95) of the last 250 of 750, none where the cart left its rail. "
         "Pendulum: return of 500 steps from hanging. Mountain car: mean return of 100 starts, −500 where the flag is not "
         "reached. LQR: the lowest of four mean cosines, NOPG-S and NOPG-D at the behaviour and 1.6 away from it. `riccati` is "
-        "least squares with a Riccati equation, `nothing` a zero action. In full: from every start. Bars are NOPG's; bars for "
-        "ten seeds count in proportion where there are others.",
+        "least squares with a Riccati equation, `nothing` a zero action. Chatter: mean change of the action in the last 100 "
+        "steps, as a share of its range, of the seed that is least still. In full: from every start. Bars are NOPG's; bars "
+        "for ten seeds count in proportion where there are others.",
         "",
         *(["Ended with an error, shown as `error` above:", "", *errors, ""] if errors else []),
         f"Settings: {asked}; trained on {results['device']}. `{conditions['command']}`",

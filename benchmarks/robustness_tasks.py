@@ -33,6 +33,8 @@ GRADIENT_CASES = ("demonstrations", "trajectories", "unordered")
 # Random episodes this long start anywhere, so that a thousand transitions know the top and the bottom.
 RANDOM_EPISODE_STEPS = 50
 SWING_UP_EPISODE_STEPS = 100
+# Starts that a model of the swing-up is told, as many as it would draw from an environment by itself.
+N_NAMED_STARTS = 16
 REST_LIMIT_RAD = math.radians(3)
 # sin θ for θ: near upright they are the same.
 UPRIGHT_COST = QuadraticCost(columns=(0, 1, 3, 4), state_weights=(1.0, 100.0, 0.1, 0.1), action_weight=1e-3)
@@ -255,10 +257,16 @@ def _swing_up(volts: int, n: int, full_of_ten: int) -> Task:
         env_id=SWING_UP,
         env_options={"voltage_limit_volt": float(volts)},
         gamma=0.99,
-        initial_states=[[0.0, 0.0, -1.0, 0.0, 0.0]],
+        initial_states=_hanging_starts(float(volts)),
         collect=partial(held_voltages, n, float(volts)),
         evaluate=partial(upright_steps, volts=float(volts)),
     )
+
+
+def _hanging_starts(volts: float) -> np.ndarray:
+    """Where an operator may let the pole hang: other draws than those of evaluations, (16, 5)."""
+    env = gym.make(SWING_UP, start="operator", voltage_limit_volt=volts)
+    return np.array([env.reset(seed=seed)[0] for seed in range(N_NAMED_STARTS)])
 
 
 def held_voltages(n: int, volts: float, seed: int) -> Arrays:

@@ -1,5 +1,6 @@
 """
-Seconds and memory of one policy update, beside a dense autograd implementation in the same process and on one thread.
+Seconds and memory of one policy update with the paper's weights, beside a dense autograd implementation of them in the same
+process and on one thread, and how many times that our weights of first order take.
 
     python benchmarks/update_time.py            # everything, about six minutes
     python benchmarks/update_time.py --quick    # small sizes only
@@ -68,7 +69,8 @@ def our_model(data: dict[str, np.ndarray], variant: str, **arguments: Any) -> NO
         dataset=TransitionDataset(**data),
         initial_states=INITIAL_STATES,
         transitions="samples",
-        **grouped({"n_action_samples": N_ACTION_SAMPLES, **arguments}),
+        # By name: the paper's are not the default.
+        **grouped({"n_action_samples": N_ACTION_SAMPLES, "weights": "local_constant", **arguments}),
     )
 
 
@@ -111,6 +113,11 @@ def settings_of(kind: str) -> dict[str, float]:
     return {} if kind == "grid" else {"state_bandwidth_factor": 5.0, "action_bandwidth_factor": 20.0}
 
 
+def same_neighbors(model: NOPG) -> dict[str, Any]:
+    """So that two kinds of weights are compared on lists of one length."""
+    return {"n_neighbors": model.estimator.problem.queries.neighbors.n_neighbors}
+
+
 def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
     data = data_of(kind, n)
     model = our_model(data, variant, **settings_of(kind))
@@ -126,6 +133,9 @@ def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
     dense_seconds = (time.perf_counter() - start) / n_dense
     second, _ = time_updates(model, N_UPDATES)
     seconds = (first + second) / 2
+    first_order = our_model(data, variant, weights="local_linear", **settings_of(kind), **same_neighbors(model))
+    first_order.learn(5, log_interval=None)
+    first_order_seconds, _ = time_updates(first_order, N_UPDATES // 4)
     row = {
         "data": kind,
         "variant": variant,
@@ -134,13 +144,16 @@ def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
         "seconds": seconds,
         "dense_seconds": dense_seconds,
         "ratio": dense_seconds / seconds,
+        "first_order_seconds": first_order_seconds,
+        "first_order_ratio": first_order_seconds / seconds,
         "memory_mb": peak_memory(kind, variant, n, "ours"),
         "dense_memory_mb": peak_memory(kind, variant, n, "dense"),
         "stages": stages,
     }
     print(
         f"{kind:6} {variant} {n:6d} {row['n_neighbors']:5d} {1e3 * seconds:10.2f} {1e3 * dense_seconds:10.1f}"
-        f" {row['ratio']:8.1f} {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   " + stage_columns(stages),
+        f" {row['ratio']:8.1f} {row['first_order_ratio']:8.1f} {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   "
+        + stage_columns(stages),
         flush=True,
     )
     return row
@@ -215,7 +228,7 @@ def main() -> None:
 
     stage_names = " ".join(f"{stage:>8}" for stage in STAGES)
     print(f"\nOne update, ms, {N_UPDATES * 2} updates of ours; peak memory, MB; our stages, ms")
-    print(f"data          n     k       ours      dense    ratio      ours     dense   {stage_names}")
+    print(f"data          n     k       ours      dense    ratio  1st ord.      ours     dense   {stage_names}")
     cases = [("grid", variant, n) for variant in ("D", "S") for n in GRIDS if n <= (450 if quick else LARGEST[variant])]
     # Scattered samples make another system than a grid's.
     comparison = [compare(*case) for case in [*cases, ("random", "D", 450 if quick else 3200)]]
