@@ -17,11 +17,20 @@ author = "the authors of sb3-nopg"
 copyright = "the authors of sb3-nopg, MIT licence"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+# The last one brings MathJax along: the pages are read beside rigs that have no network.
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",
+]
 exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 html_theme = "furo"
 html_title = "sb3-nopg"
+html_static_path = ["static"]
+html_css_files = ["wrap.css"]
 # An option that begins with two dashes must not become a typographer's dash.
 smartquotes = False
 

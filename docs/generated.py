@@ -149,7 +149,7 @@ def _default(field: FieldInfo) -> str:
 def command_reference() -> str:
     """Every command of the command line with its arguments and options."""
     parts = []
-    for name, command in commands().items():
+    for name, command in _COMMANDS.items():
         if hasattr(command, "commands") or command.context_settings.get("ignore_unknown_options"):
             continue
         rows = [_parameter_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
@@ -226,3 +226,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "parameters": parameter_reference,
     "rig_file": rig_file_reference,
 }
+
+
+# Already now: commands read the defaults of NOPG when they are imported, and Sphinx replaces these by their texts once it has
+# described the class.
+_COMMANDS = commands()
