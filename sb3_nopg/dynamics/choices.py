@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -14,9 +14,10 @@ from sb3_nopg.data.action_lag import actions_follow_from_states
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
+from sb3_nopg.dynamics.friction import DryFriction, Held
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, Samples
+from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, LocalAffineRegression, Samples, spread_of
 from sb3_nopg.dynamics.rewards import QuadraticReward
 
 _logger = logging.getLogger(__name__)
@@ -30,6 +31,11 @@ _RIDGES, _AS_GOOD_WHEN_SHRUNK = (LEAST_RIDGE, 1e-6, 1e-5, 1e-4), 1.1
 _AS_GOOD = 1.02
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
+# Friction is tried with these sizes, in standard deviations of what it holds, and enters where it leaves at most this share of
+# what is unexplained of that coordinate without it, if that is worth a look. It has to slow down: a step takes at least this
+# share of its size away.
+_FRICTION_SIZES, _FRICTION_COUNTS, _NOT_WORTH_FRICTION, _SLOWS_DOWN = (0.05, 0.1, 0.2, 0.3, 0.5), 0.7, 1e-4, 0.05
+_SOME_STATES = 200
 # A quadratic reward that leaves no more than this unexplained is better than a local one: it goes on beyond the data.
 _QUADRATIC_ENOUGH = 0.1
 # What is explained to this share is not worth a closer look.
@@ -61,6 +67,7 @@ class Choices:
     :param products: whether products of actions count too
     :param unexplained: share of the changes' variance that is left where the model has not seen them
     :param reward: the same share of the reward's variance
+    :param held: coordinates that dry friction holds
     """
 
     kernels: tuple[Kernel, ...]
@@ -68,10 +75,11 @@ class Choices:
     products: bool
     unexplained: float
     reward: RewardChoice
+    held: tuple[Held, ...] = ()
 
     @property
     def is_affine(self) -> bool:
-        """Whether there is one affine model of all states."""
+        """Whether there is one affine model of all states, but for friction."""
         return all(kernel.is_affine for kernel in self.kernels)
 
     @property
@@ -93,9 +101,13 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     n_earlier = _choose_earlier(data, widths, n_earlier)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     ridge, errors = _choose_ridge(data, inputs, widths)
+    held = _choose_friction(data, inputs, widths, ridge, errors)
+    if held:
+        inputs = _with_friction(data, inputs, held)
+        errors = _unexplained(data, inputs, widths, form=Form(ridge=ridge))
     mean = errors.mean(dim=1)
     if float(mean[widest_good(mean, widths)]) > _EXPLAINED:
-        with_products = Inputs(ActionFeatures(n_actions, True), n_earlier)
+        with_products = _with_friction(data, Inputs(ActionFeatures(n_actions, True), n_earlier), held)
         squared = _unexplained(data, with_products, widths, form=Form(ridge=ridge))
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
@@ -104,7 +116,56 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     reward = RewardChoice(None, 0.0)
     if not reward_is_given:
         reward = _choose_reward(data, inputs)
-    return Choices(kernels, n_earlier, inputs.features.quadratic, best, reward)
+    return Choices(kernels, n_earlier, inputs.features.quadratic, best, reward, held)
+
+
+def _with_friction(data: Prepared, inputs: Inputs, held: Sequence[Held]) -> Inputs:
+    return replace(inputs, friction=DryFriction.fit(data.samples(inputs, data.rows(inputs.n_earlier)), held))
+
+
+def _choose_friction(
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
+) -> tuple[Held, ...]:
+    """
+    :param data: recorded transitions
+    :param inputs: of the regression
+    :param widths: of the kernel
+    :param ridge: of all samples
+    :param errors: share that is unexplained without friction, at each width, of each coordinate
+    """
+    samples, found = data.samples(inputs, data.rows(inputs.n_earlier)), []
+    spread = spread_of(samples.states)
+    for number, bent in enumerate(data.coordinates.bent.tolist()):
+        which = widest_good(errors[:, number], widths)
+        without = float(errors[which, number])
+        if bent or without < _NOT_WORTH_FRICTION:
+            continue
+        tried, kernel = {}, Kernel(widths[which], Form(ridge=ridge))
+        for share in _FRICTION_SIZES:
+            held = Held(number, share * float(spread[number]))
+            with_friction = _with_friction(data, inputs, [held])
+            tried[held] = float(_unexplained(data, with_friction, (kernel.bandwidth,), form=kernel.form)[0, number])
+        best = min(tried, key=lambda held: tried[held])
+        if tried[best] < _FRICTION_COUNTS * without and _taken_away(samples, best, kernel) > _SLOWS_DOWN:
+            found.append(best)
+    return tuple(found)
+
+
+def _taken_away(samples: Samples, held: Held, kernel: Kernel) -> float:
+    """
+    What friction takes away from a coordinate in a step, in its size: the median over some states.
+
+    :param samples: without friction
+    :param held: the coordinate
+    :param kernel: of the regression
+    """
+    friction = DryFriction.fit(samples, [held])
+    assert friction is not None
+    inputs = th.cat([samples.inputs, friction(samples.states, samples.inputs)], dim=1)
+    with_friction = replace(samples.of_targets([held.coordinate]), inputs=inputs)
+    regression = LocalAffineRegression(with_friction, kernel.bandwidth, kernel.form)
+    some = samples.states[:: max(1, len(samples) // _SOME_STATES)]
+    return -float(regression.maps_at(some).action_slope[:, 0, -1].median()) / held.size
 
 
 def _choose_kernels(

@@ -8,6 +8,7 @@ import torch as th
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes, thinned
@@ -31,6 +32,7 @@ def compile_nodes(
     action_range: tuple[th.Tensor, th.Tensor],
     n_nodes: int,
     generator: th.Generator,
+    friction: DryFriction | None = None,
 ) -> NodeMaps:
     """
     :param data: recorded transitions
@@ -42,6 +44,7 @@ def compile_nodes(
     :param action_range: smallest and largest actions
     :param n_nodes: at most
     :param generator: to draw from
+    :param friction: that the first regressions know; those without a past know none
     """
     coordinates, scale = data.coordinates, regressions[0].scale
     some = data.states[th.randperm(len(data.states), generator=generator)[:1000]]
@@ -65,7 +68,7 @@ def compile_nodes(
         numbers = tuple(number + which * coordinates.dim for which, numbers in targets.items() for number in numbers)
         fields.append(MapField(numbers, Interpolation.between(coordinates, at, map_scale), maps))
     alone = joined([regression.maps_at(nodes) for regression in without_past])
-    return NodeMaps(Interpolation.between(coordinates, nodes, scale), tuple(fields), alone)
+    return NodeMaps(Interpolation.between(coordinates, nodes, scale), tuple(fields), alone, friction)
 
 
 def _targets_by_coordinates(regressions: list[Regressions]) -> dict[tuple[bool, ...], dict[int, list[int]]]:

@@ -40,6 +40,8 @@ def described(model: Described, names: Sequence[str] | None = None) -> list[tupl
     ]
     if choices.products:
         lines.append(("actions", "their products count too: the system is not affine in them"))
+    if choices.held:
+        lines.append(("dry friction", _friction(model, names)))
     lines.append(("unexplained", _unexplained(model)))
     lines.append(("the task ends", _ends(model, names)))
     lines.append(("nodes", f"{len(model.nodes):,}"))
@@ -72,6 +74,11 @@ def _earlier(n: int) -> str:
     if not n:
         return "none counts: what follows depends on state and action alone"
     return f"{n} {'counts' if n == 1 else 'count'}, by action and change: the state alone does not say enough"
+
+
+def _friction(model: Described, names: Sequence[str] | None) -> str:
+    every = model.coordinates.names(names)
+    return ", ".join(f"holds {every[held.coordinate]} below about {held.size:.2g}" for held in model.choices.held)
 
 
 def _unexplained(model: Described) -> str:

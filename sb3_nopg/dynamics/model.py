@@ -20,6 +20,7 @@ from sb3_nopg.dynamics.compiling import compile_nodes, usual_number_of_nodes
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
 from sb3_nopg.dynamics.description import described
+from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.nodes import NodeMaps
 from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
@@ -112,8 +113,9 @@ class DynamicsModel:
             coordinates = like.coordinates.to(th.device("cpu"))
         data = Prepared.of(dataset, coordinates, rewards)
         choices = choose(data, bandwidth, n_earlier_steps, reward is not None) if like is None else like.choices
-        inputs = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
+        frictionless = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
         rows = data.rows(choices.n_earlier_steps)
+        inputs = replace(frictionless, friction=DryFriction.fit(data.samples(frictionless, rows), choices.held))
         if len(rows) < _LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
                 "dataset",
@@ -141,14 +143,16 @@ class DynamicsModel:
         elif choices.reward.kernel is None:
             given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim, exact=choices.exact)
         regressions = without = _regressions(data, inputs, choices, with_reward=given is None)
-        if inputs.n_earlier:
-            without = _regressions(data, replace(inputs, n_earlier=0), choices, with_reward=given is None)
+        if inputs.n_earlier or choices.held:
+            without = _regressions(data, replace(frictionless, n_earlier=0), choices, with_reward=given is None)
         action_range = _action_range(dataset)
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
         n_nodes = usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
         with phase("nodes"):
-            nodes = compile_nodes(data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator)
+            nodes = compile_nodes(
+                data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator, inputs.friction
+            )
         samples = regressions[0].samples
         usual_past = UsualPast(
             samples,
@@ -157,9 +161,10 @@ class DynamicsModel:
             th.zeros_like(action_range[0]).clamp(*action_range),
         )
         first_rows = data.first_rows[:_MOST_FIRST]
+        plain = regressions if not choices.held else _regressions(data, frictionless, choices, with_reward=False)
         usual_past.fit_first_steps(
-            data.samples(replace(inputs, n_earlier=0), first_rows),
-            regressions[0].maps_at(data.states[first_rows]),
+            data.samples(replace(frictionless, n_earlier=0), first_rows),
+            plain[0].maps_at(data.states[first_rows]),
             inputs.features.size,
         )
         noise = like.noise.cpu() if like is not None else noise_scale * _noise(samples, choices, data.labels_of(rows))

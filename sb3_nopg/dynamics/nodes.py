@@ -13,6 +13,7 @@ import torch as th
 
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.regression import AffineMaps
@@ -29,11 +30,13 @@ class NodeMaps:
     :param interpolation: of values between the nodes
     :param fields: maps of all targets, at nodes of their own
     :param without_past: at the nodes of values, of state and action alone: what follows on average over all pasts
+    :param friction: whose levels are the last inputs of the fields' maps; None for none
     """
 
     interpolation: Interpolation
     fields: tuple[MapField, ...]
     without_past: AffineMaps
+    friction: DryFriction | None = None
 
     @property
     def states(self) -> th.Tensor:
@@ -56,7 +59,8 @@ class NodeMaps:
     def to(self, device: th.device) -> "NodeMaps":
         """The same on a device."""
         fields = tuple(field.to(device) for field in self.fields)
-        return NodeMaps(self.interpolation.to(device), fields, self.without_past.to(device))
+        friction = None if self.friction is None else self.friction.to(device)
+        return NodeMaps(self.interpolation.to(device), fields, self.without_past.to(device), friction)
 
     def locate(self, states: th.Tensor) -> th.Tensor:
         """
@@ -68,10 +72,11 @@ class NodeMaps:
     def evaluate(self, states: th.Tensor, inputs: th.Tensor, nearest: th.Tensor) -> th.Tensor:
         """
         :param states: (m, d)
-        :param inputs: ψ, (m, p)
+        :param inputs: ψ and earlier steps, (m, p)
         :param nearest: node of each field, (m, f)
         :return: all targets, (m, t)
         """
+        inputs = self._with_friction(states, inputs)
         parts = [field.evaluate(states, inputs, nearest[:, number]) for number, field in enumerate(self.fields)]
         return th.cat(parts, dim=1)[:, self.order]
 
@@ -79,9 +84,17 @@ class NodeMaps:
         """
         Derivatives of :meth:`evaluate` with respect to the states, (m, t, d), and to the inputs, (m, t, p).
         """
-        parts = [field.slopes(states, inputs, nearest[:, number]) for number, field in enumerate(self.fields)]
+        every = self._with_friction(states, inputs)
+        parts = [field.slopes(states, every, nearest[:, number]) for number, field in enumerate(self.fields)]
         of_states, of_inputs = (th.cat(part, dim=1)[:, self.order] for part in zip(*parts, strict=True))
-        return of_states, of_inputs
+        if self.friction is None:
+            return of_states, of_inputs
+        of_inputs, of_friction = of_inputs.tensor_split([inputs.shape[1]], dim=2)
+        by_states, by_inputs = self.friction.slopes(states, inputs)
+        return of_states + of_friction @ by_states, of_inputs + of_friction @ by_inputs
+
+    def _with_friction(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
+        return inputs if self.friction is None else th.cat([inputs, self.friction(states, inputs)], dim=1)
 
 
 def choose_nodes(

@@ -10,6 +10,7 @@ from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.past import recorded_past
 from sb3_nopg.dynamics.regression import Samples
 
@@ -21,17 +22,20 @@ class Inputs:
 
     :param features: of the action
     :param n_earlier: steps before that count
+    :param friction: one more input for each coordinate that friction holds
     """
 
     features: ActionFeatures
     n_earlier: int = 0
+    friction: DryFriction | None = None
 
     def size(self, dim: int) -> int:
         """
         :param dim: number of coordinates, d
         :return: number of inputs, p
         """
-        return self.features.size + self.n_earlier * (self.features.n_actions + dim)
+        n_held = 0 if self.friction is None else len(self.friction)
+        return self.features.size + self.n_earlier * (self.features.n_actions + dim) + n_held
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Prepared:
 
     def _samples(self, inputs: "Inputs", targets: th.Tensor, rows: th.Tensor) -> Samples:
         of_steps = th.cat([inputs.features(self.actions), self.past(inputs.n_earlier)], dim=1)
+        if inputs.friction is not None:
+            of_steps = th.cat([of_steps, inputs.friction(self.states, of_steps)], dim=1)
         return Samples(self.coordinates, self.states, of_steps, targets).rows(rows)
 
     def past(self, n_earlier: int) -> th.Tensor:

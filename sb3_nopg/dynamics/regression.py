@@ -126,6 +126,25 @@ class Kernel:
         return math.isinf(self.bandwidth)
 
 
+@dataclass(frozen=True)
+class AffineFunction:
+    """
+    Of states x and inputs u: constant + A x + B sin x + C cos x + D u, t targets.
+
+    :param constant: (t,)
+    :param of_states: A, (t, d)
+    :param of_sines: B, (t, d)
+    :param of_cosines: C, (t, d)
+    :param of_inputs: D, (t, p)
+    """
+
+    constant: th.Tensor
+    of_states: th.Tensor
+    of_sines: th.Tensor
+    of_cosines: th.Tensor
+    of_inputs: th.Tensor
+
+
 class AffineRegression:
     """
     One affine function of all samples, with sine and cosine in the place of an angle that goes far.
@@ -164,6 +183,19 @@ class AffineRegression:
         :return: (n, t)
         """
         return self.features(states, inputs) @ self.coefficients
+
+    def unscaled(self) -> AffineFunction:
+        """The same in the units of states, inputs and targets."""
+        bent, slopes = self._bent, self.coefficients.T  # (t, g)
+        n_bent, n_straight = int(bent.sum()), int((~bent).sum())
+        constant, straight, sines, cosines, inputs = slopes.split(
+            [1, n_straight, n_bent, n_bent, len(self._input_scale)], dim=1
+        )
+        straight, inputs = straight / self._scale[~bent], inputs / self._input_scale
+        of_states, of_sines, of_cosines = (slopes.new_zeros(len(slopes), len(bent)) for _ in range(3))
+        of_states[:, ~bent], of_sines[:, bent], of_cosines[:, bent] = straight, sines, cosines
+        at_zero = constant[:, 0] - straight @ self._mean[~bent] - inputs @ self._input_mean
+        return AffineFunction(at_zero, of_states, of_sines, of_cosines, inputs)
 
     def maps_at(self, states: th.Tensor) -> AffineMaps:
         """

@@ -50,6 +50,7 @@ class Stepper:
         self._still, self._order = _array(coordinates.still), _array(coordinates.order)
         self._is_round = bool(coordinates.angles)
         self._products = np.triu_indices(self._features.n_actions) if self._features.quadratic else None
+        self._friction = None if nodes.friction is None else nodes.friction.in_numpy()
         self._fields, self._target_order = [_FieldOfMaps(field) for field in nodes.fields], _array(nodes.order)
 
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
@@ -90,6 +91,8 @@ class Stepper:
             i, j = self._products
             parts.insert(1, applied[:, i] * applied[:, j])
         inputs, nearest = np.concatenate(parts, axis=1), situation.nearest
+        if self._friction is not None:
+            inputs = np.concatenate([inputs, self._friction(states, inputs)], axis=1)
         changes = [field.change(states, inputs, nearest[:, number]) for number, field in enumerate(self._fields)]
         change = changes[0] if len(changes) == 1 else np.concatenate(changes, axis=1)[:, self._target_order]
         d = states.shape[1]

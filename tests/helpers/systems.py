@@ -48,6 +48,26 @@ def cart(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     return np.column_stack([position + 0.1 * velocity, velocity + 0.1 * (position + 0.3 * position**3 + 2.0 * actions[:, 0])])
 
 
+#: speed that dry friction takes away in a step, and all of what is less
+FRICTION = 0.05
+
+
+def held_by_friction(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """A mass on a rail: whatever would move slowly stays where it is."""
+    position, velocity = states.T
+    pushed = velocity + 0.15 * actions[:, 0]
+    velocity = np.sign(pushed) * np.maximum(np.abs(pushed) - FRICTION, 0.0)
+    return np.column_stack([position + 0.1 * velocity, velocity])
+
+
+def pendulum_with_friction(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """A :func:`pendulum` whose bearing holds it."""
+    angle, speed = states.T
+    pushed = 0.98 * speed + 0.1 * (4.0 * np.sin(angle) + 3.0 * actions[:, 0])
+    speed = np.sign(pushed) * np.maximum(np.abs(pushed) - 5.0 * FRICTION, 0.0)
+    return np.column_stack([angle + 0.1 * speed, speed])
+
+
 def two_forces(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """A point in a plane that two actions push, one the stronger where the other acts too."""
     push = actions + 0.6 * actions[:, :1] * actions[:, 1:]

@@ -1,6 +1,7 @@
 """Trajectories through the model, and the reverse sweep along them, against autograd and against differences."""
 
 import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,13 @@ from helpers.systems import (
     bends_along_the_first,
     bent_reward,
     cart,
+    held_by_friction,
     linear,
     linear_reward,
     on_circle,
     pendulum,
     pendulum_reward,
+    pendulum_with_friction,
     record,
     truth,
     two_forces,
@@ -46,6 +49,8 @@ def off_the_rail(state: np.ndarray) -> bool:
 
 @functools.cache
 def model_of(name: str) -> DynamicsModel:
+    if name.startswith("dry friction"):
+        return model_with_friction(name)
     data = record(cart, start=(0.8, 0.8))
     if name == "angle, local reward":
         data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
@@ -54,10 +59,8 @@ def model_of(name: str) -> DynamicsModel:
         return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES)
     if name == "two actions and their products":
         return DynamicsModel.fit(record(two_forces, d_a=2), n_nodes=N_NODES)
-    if name == "one map":
-        return DynamicsModel.fit(record(linear, linear_reward), n_nodes=N_NODES)
-    if name == "one earlier action, one map":
-        return DynamicsModel.fit(record(linear, linear_reward, delay=1), n_nodes=N_NODES)
+    if name.endswith("one map"):
+        return DynamicsModel.fit(record(linear, linear_reward, delay=int(name != "one map")), n_nodes=N_NODES)
     if name == "two earlier actions of two":
         return DynamicsModel.fit(record(two_forces, d_a=2, delay=2, length=20), n_nodes=N_NODES, n_earlier_steps=2)
     if name == "earlier action, angle":
@@ -72,6 +75,14 @@ def model_of(name: str) -> DynamicsModel:
     return DynamicsModel.fit(data, n_nodes=N_NODES, reward="cos(2 * s2[0]) - 0.1 * a**2 + 0.2 * s[1] * s2[1]")
 
 
+def model_with_friction(name: str) -> DynamicsModel:
+    if name == "dry friction":
+        data = record(held_by_friction, start=(3.0, 0.3), n_episodes=40)
+        return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=math.inf)
+    data = record(pendulum_with_friction, pendulum_reward, start=(3.1, 2.0), n_episodes=40, observe=on_circle, delay=1)
+    return DynamicsModel.fit(data, n_nodes=N_NODES, n_earlier_steps=1)
+
+
 TRACEABLE = [
     "angle, local reward",
     "ends, quadratic reward",
@@ -81,6 +92,8 @@ TRACEABLE = [
     "two earlier actions of two",
     "earlier action, angle",
     "maps of several kinds",
+    "dry friction",
+    "dry friction, angle, earlier action",
     "limits",
 ]
 
@@ -100,6 +113,11 @@ def test_the_models_are_what_their_names_say():
     assert len(several.fields) > 1
     assert several.order.tolist() != sorted(several.order.tolist())
     assert len(model_of("limits").bounds.limit_columns) == 2
+    assert model_of("dry friction").nodes.single
+    around = model_of("dry friction, angle, earlier action")
+    assert around.coordinates.round.any()
+    for model in (model_of("dry friction"), around):
+        assert len(model.nodes.friction) == 1
 
 
 def policy_for(model: DynamicsModel, stochastic: bool = False, size: float = 3.0):
