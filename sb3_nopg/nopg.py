@@ -35,7 +35,8 @@ from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint, settings_of
 from sb3_nopg.data.held_out import split_off
 from sb3_nopg.data.quantities import Quantities, check_same
-from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.model_settings import check_model_settings
 from sb3_nopg.kernels.bandwidth import Bandwidths
 from sb3_nopg.policies.export import export
 from sb3_nopg.policies.model_archive import read_model, write_model

@@ -12,7 +12,8 @@ from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.dynamics.description import described
-from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.model_settings import check_model_settings
 from sb3_nopg.dynamics.quality import model_errors
 
 _PICTURES = (".png", ".pdf", ".svg")

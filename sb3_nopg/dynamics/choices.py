@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -13,11 +13,20 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.action_lag import actions_follow_from_states
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, NEARLY_AS_GOOD, LeftOut, left_out_errors, unexplained, widest_good
-from sb3_nopg.dynamics.friction import DryFriction, Held
+from sb3_nopg.dynamics.cross_validation import (
+    BANDWIDTHS,
+    NEARLY_AS_GOOD,
+    LeftOut,
+    left_out_errors,
+    share_unexplained,
+    unexplained,
+    widest_good,
+)
+from sb3_nopg.dynamics.friction import Held
+from sb3_nopg.dynamics.friction_choice import choose_friction, with_friction
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, LocalAffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
 
 _logger = logging.getLogger(__name__)
@@ -31,11 +40,6 @@ _RIDGES, _AS_GOOD_WHEN_SHRUNK = (LEAST_RIDGE, 1e-6, 1e-5, 1e-4), 1.1
 _AS_GOOD = 1.02
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
-# Friction is tried with these sizes, in standard deviations of what it holds, and enters where it leaves at most this share of
-# what is unexplained of that coordinate without it, if that is worth a look. It has to slow down: a step takes at least this
-# share of its size away.
-_FRICTION_SIZES, _FRICTION_COUNTS, _NOT_WORTH_FRICTION, _SLOWS_DOWN = (0.05, 0.1, 0.2, 0.3, 0.5), 0.7, 1e-4, 0.05
-_SOME_STATES = 200
 # A quadratic reward that leaves no more than this unexplained is better than a local one: it goes on beyond the data.
 _QUADRATIC_ENOUGH = 0.1
 # What is explained to this share is not worth a closer look.
@@ -101,14 +105,14 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     n_earlier = _choose_earlier(data, widths, n_earlier)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     ridge, errors = _choose_ridge(data, inputs, widths)
-    held = _choose_friction(data, inputs, widths, ridge, errors)
+    held = choose_friction(data, inputs, widths, ridge, errors)
     if held:
-        inputs = _with_friction(data, inputs, held)
-        errors = _unexplained(data, inputs, widths, form=Form(ridge=ridge))
+        inputs = with_friction(data, inputs, held)
+        errors = share_unexplained(data, inputs, widths, form=Form(ridge=ridge))
     mean = errors.mean(dim=1)
     if float(mean[widest_good(mean, widths)]) > _EXPLAINED:
-        with_products = _with_friction(data, Inputs(ActionFeatures(n_actions, True), n_earlier), held)
-        squared = _unexplained(data, with_products, widths, form=Form(ridge=ridge))
+        with_products = with_friction(data, Inputs(ActionFeatures(n_actions, True), n_earlier), held)
+        squared = share_unexplained(data, with_products, widths, form=Form(ridge=ridge))
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
             _logger.info("The system is not affine in its actions: their products count too.")
@@ -117,55 +121,6 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     if not reward_is_given:
         reward = _choose_reward(data, inputs)
     return Choices(kernels, n_earlier, inputs.features.quadratic, best, reward, held)
-
-
-def _with_friction(data: Prepared, inputs: Inputs, held: Sequence[Held]) -> Inputs:
-    return replace(inputs, friction=DryFriction.fit(data.samples(inputs, data.rows(inputs.n_earlier)), held))
-
-
-def _choose_friction(
-    data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
-) -> tuple[Held, ...]:
-    """
-    :param data: recorded transitions
-    :param inputs: of the regression
-    :param widths: of the kernel
-    :param ridge: of all samples
-    :param errors: share that is unexplained without friction, at each width, of each coordinate
-    """
-    samples, found = data.samples(inputs, data.rows(inputs.n_earlier)), []
-    spread = spread_of(samples.states)
-    for number, bent in enumerate(data.coordinates.bent.tolist()):
-        which = widest_good(errors[:, number], widths)
-        without = float(errors[which, number])
-        if bent or without < _NOT_WORTH_FRICTION:
-            continue
-        tried, kernel = {}, Kernel(widths[which], Form(ridge=ridge))
-        for share in _FRICTION_SIZES:
-            held = Held(number, share * float(spread[number]))
-            with_friction = _with_friction(data, inputs, [held])
-            tried[held] = float(_unexplained(data, with_friction, (kernel.bandwidth,), form=kernel.form)[0, number])
-        best = min(tried, key=lambda held: tried[held])
-        if tried[best] < _FRICTION_COUNTS * without and _taken_away(samples, best, kernel) > _SLOWS_DOWN:
-            found.append(best)
-    return tuple(found)
-
-
-def _taken_away(samples: Samples, held: Held, kernel: Kernel) -> float:
-    """
-    What friction takes away from a coordinate in a step, in its size: the median over some states.
-
-    :param samples: without friction
-    :param held: the coordinate
-    :param kernel: of the regression
-    """
-    friction = DryFriction.fit(samples, [held])
-    assert friction is not None
-    inputs = th.cat([samples.inputs, friction(samples.states, samples.inputs)], dim=1)
-    with_friction = replace(samples.of_targets([held.coordinate]), inputs=inputs)
-    regression = LocalAffineRegression(with_friction, kernel.bandwidth, kernel.form)
-    some = samples.states[:: max(1, len(samples) // _SOME_STATES)]
-    return -float(regression.maps_at(some).action_slope[:, 0, -1].median()) / held.size
 
 
 def _choose_kernels(
@@ -187,7 +142,7 @@ def _choose_kernels(
 
     @cache
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
-        return _unexplained(data, inputs, widths, form=Form(everywhere, ridge))
+        return share_unexplained(data, inputs, widths, form=Form(everywhere, ridge))
 
     def choose_for(target: int) -> tuple[Kernel, float]:
         everywhere, left = _choose_everywhere(
@@ -223,7 +178,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
         return enough[0]
     # All on the rows of the last, or they could not be compared.
     rows = data.rows(enough[-1])
-    errors = {n: _unexplained(data, Inputs(ActionFeatures(n_actions), n), widths, rows) for n in enough}
+    errors = {n: share_unexplained(data, Inputs(ActionFeatures(n_actions), n), widths, rows) for n in enough}
     least = min(float(error.mean(dim=1).min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
@@ -232,7 +187,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
 
 def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> tuple[float, th.Tensor]:
     """The largest ridge that predicts nearly as well as the best, and what is unexplained with it, at each width."""
-    errors = {ridge: _unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in _RIDGES}
+    errors = {ridge: share_unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in _RIDGES}
     least = {ridge: float(error.mean(dim=1).min()) for ridge, error in errors.items()}
     enough = _AS_GOOD_WHEN_SHRUNK * min(least.values())
     # What it shrinks, noise would move.
@@ -270,20 +225,6 @@ def _choose_everywhere(
             break
         chosen, errors = tuple(sorted((*chosen, best))), tried[best]
     return chosen, errors
-
-
-def _unexplained(
-    data: Prepared,
-    inputs: Inputs,
-    widths: tuple[float, ...],
-    rows: th.Tensor | None = None,
-    form: Form | None = None,
-) -> th.Tensor:
-    """Share of each coordinate's change, at each width, (w, d)."""
-    rows = data.rows(inputs.n_earlier) if rows is None else rows
-    samples = data.samples(inputs, rows)
-    left_out = LeftOut.of(data.labels_of(rows), len(samples))
-    return unexplained(left_out_errors(samples, left_out, widths, form), samples.targets)
 
 
 def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:

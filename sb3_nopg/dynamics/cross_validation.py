@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
+from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of, targets_of_each
 
 #: in standard deviations of each coordinate
@@ -109,6 +110,28 @@ def unexplained(errors: th.Tensor, targets: th.Tensor) -> th.Tensor:
     # By absolute errors, as a Gaussian's would have them: one bump against a wall must not decide.
     relative = _GAUSSIAN * (errors / spread_of(targets)).abs().mean(dim=-2)
     return relative.square()
+
+
+def share_unexplained(
+    data: Prepared,
+    inputs: Inputs,
+    widths: tuple[float, ...],
+    rows: th.Tensor | None = None,
+    form: Form | None = None,
+) -> th.Tensor:
+    """
+    Share of the variance of each coordinate's change that is left at each width, (w, d).
+
+    :param data: recorded transitions
+    :param inputs: of the regression
+    :param widths: of its kernel
+    :param rows: to look at; None for all that know their past
+    :param form: of the regression
+    """
+    rows = data.rows(inputs.n_earlier) if rows is None else rows
+    samples = data.samples(inputs, rows)
+    left_out = LeftOut.of(data.labels_of(rows), len(samples))
+    return unexplained(left_out_errors(samples, left_out, widths, form), samples.targets)
 
 
 def widest_good(errors: th.Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS, tolerance: float = 1e-14) -> int:

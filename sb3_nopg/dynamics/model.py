@@ -4,13 +4,12 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.common.numbers import check_count, check_number
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.common.progress import phase
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
@@ -18,29 +17,22 @@ from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
 from sb3_nopg.dynamics.choices import Choices, choose
 from sb3_nopg.dynamics.compiling import compile_nodes, usual_number_of_nodes
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
 from sb3_nopg.dynamics.description import described
+from sb3_nopg.dynamics.fitting import action_range_of, noise_of, regressions_of, span_of_starts
 from sb3_nopg.dynamics.friction import DryFriction
+from sb3_nopg.dynamics.model_settings import LEAST_ROWS, check_enough, check_numbers, column_names
 from sb3_nopg.dynamics.nodes import NodeMaps
-from sb3_nopg.dynamics.past import MOST_EARLIER, UsualPast
-from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor, whole_steps
-from sb3_nopg.dynamics.regression import Regressions, Samples
+from sb3_nopg.dynamics.past import UsualPast
+from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, RewardFunction, RewardModel, given_reward, rewards_of
 
 _logger = logging.getLogger(__name__)
-# Transitions per coefficient of one affine model, at least.
-_LEAST_ROWS = 2
 # One affine model that predicts what it has not seen is believed beyond the recorded range, by this share of the range that
 # the task starts in: who starts at the edge of what was recorded has to go beyond it. One that leaves nothing unexplained is
 # believed everywhere.
 _AFFINE_ROOM = 0.3
-# Residual noise is cut at so many standard deviations, as the median has them (a Gaussian's over its median deviation), and
-# not within what this share of all errors reaches.
-_MOST_NOISE, _FROM_MEDIAN, _USUAL = 5.0, 1.4826, 0.95
 # First steps of episodes that are looked at.
 _MOST_FIRST = 500
-# Fewer have nothing between them.
-_LEAST_NODES = 2
 
 
 class DynamicsModel:
@@ -100,15 +92,15 @@ class DynamicsModel:
         :param like: a model of the same system whose coordinates and choices to take over
         :param seed: of the nodes and of what is left out
         """
-        _check_numbers(bandwidth, n_earlier_steps, n_nodes)
+        check_numbers(bandwidth, n_earlier_steps, n_nodes)
         check_number("noise_scale", noise_scale, 0.0, np.inf, low_included=True)
         rewards = np.array(dataset.rewards, dtype=np.float64)
         if reward is not None:
             rewards = rewards_of(reward, dataset)
         if like is None:
             both = np.concatenate([dataset.observations, dataset.next_observations])
-            coordinates = Coordinates.of(float_tensor(both), angles, _names(dataset))
-            _check_enough(dataset, coordinates)
+            coordinates = Coordinates.of(float_tensor(both), angles, column_names(dataset))
+            check_enough(dataset, coordinates)
         else:
             coordinates = like.coordinates.to(th.device("cpu"))
         data = Prepared.of(dataset, coordinates, rewards)
@@ -116,7 +108,7 @@ class DynamicsModel:
         frictionless = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
         rows = data.rows(choices.n_earlier_steps)
         inputs = replace(frictionless, friction=DryFriction.fit(data.samples(frictionless, rows), choices.held))
-        if len(rows) < _LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
+        if len(rows) < LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
                 "dataset",
                 f"{len(rows)} transitions know the {choices.n_earlier_steps} step(s) before them and did not end the task, "
@@ -129,7 +121,7 @@ class DynamicsModel:
         else:
             bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
             if choices.is_affine and not bool(coordinates.bent.any()):
-                span = _AFFINE_ROOM * _span_of_starts(dataset, coordinates, initial_states)
+                span = _AFFINE_ROOM * span_of_starts(dataset, coordinates, initial_states)
                 bounds = replace(bounds, room=EVERYWHERE * (bounds.high - bounds.low) if choices.exact else span)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
@@ -142,10 +134,10 @@ class DynamicsModel:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions, dataset.quantities)
         elif choices.reward.kernel is None:
             given = QuadraticReward.fit(data.reward_samples(inputs), dataset.action_dim, exact=choices.exact)
-        regressions = without = _regressions(data, inputs, choices, with_reward=given is None)
+        regressions = without = regressions_of(data, inputs, choices, with_reward=given is None)
         if inputs.n_earlier or choices.held:
-            without = _regressions(data, replace(frictionless, n_earlier=0), choices, with_reward=given is None)
-        action_range = _action_range(dataset)
+            without = regressions_of(data, replace(frictionless, n_earlier=0), choices, with_reward=given is None)
+        action_range = action_range_of(dataset)
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
         n_nodes = usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
@@ -161,13 +153,13 @@ class DynamicsModel:
             th.zeros_like(action_range[0]).clamp(*action_range),
         )
         first_rows = data.first_rows[:_MOST_FIRST]
-        plain = regressions if not choices.held else _regressions(data, frictionless, choices, with_reward=False)
+        plain = regressions if not choices.held else regressions_of(data, frictionless, choices, with_reward=False)
         usual_past.fit_first_steps(
             data.samples(replace(frictionless, n_earlier=0), first_rows),
             plain[0].maps_at(data.states[first_rows]),
             inputs.features.size,
         )
-        noise = like.noise.cpu() if like is not None else noise_scale * _noise(samples, choices, data.labels_of(rows))
+        noise = like.noise.cpu() if like is not None else noise_scale * noise_of(samples, choices, data.labels_of(rows))
         reward_range = (float(rewards.min()), float(rewards.max()))
         ends = np.asarray(dataset.terminals)
         worst = (
@@ -283,83 +275,9 @@ class DynamicsModel:
         return "\n".join(f"{what}: {found}" for what, found in described(self, names))
 
 
-def _names(dataset: TransitionDataset) -> tuple[str, ...] | None:
-    return None if dataset.quantities is None else dataset.quantities.observation_names
-
-
-def _noise(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
-    """What predictions miss where they have not seen the episode, (q, d)."""
-    left_out = LeftOut.of(labels, len(samples), seed=1)
-    errors = errors_of_kernels(samples, left_out, choices.kernels)
-    # One bump against a wall must not be felt everywhere: a policy would wait to be thrown to its goal.
-    size = errors.abs()
-    most = th.maximum(_MOST_NOISE * _FROM_MEDIAN * size.median(dim=0).values, size.quantile(_USUAL, dim=0))
-    return th.minimum(th.maximum(errors, -most), most)
-
-
-def _regressions(data: Prepared, inputs: Inputs, choices: Choices, *, with_reward: bool) -> list[Regressions]:
-    """Of the changes, and of the reward where nodes are to know it."""
-    found = [Regressions(data.samples(inputs, data.rows(inputs.n_earlier)), choices.kernels)]
-    if with_reward:
-        assert choices.reward.kernel is not None
-        found.append(Regressions(data.reward_samples(inputs), [choices.reward.kernel]))
-    return found
-
-
-def _action_range(dataset: TransitionDataset) -> tuple[th.Tensor, th.Tensor]:
-    """What an action can be: what its space says, or what was seen."""
-    seen = dataset.actions.min(axis=0), dataset.actions.max(axis=0)
-    space = dataset.action_space
-    if space is None:
-        return float_tensor(seen[0]), float_tensor(seen[1])
-    low, high = (np.where(np.isfinite(b), b, s) for b, s in zip((space.low, space.high), seen, strict=True))
-    return float_tensor(low), float_tensor(high)
-
-
-def _span_of_starts(dataset: TransitionDataset, coordinates: Coordinates, given: np.ndarray | None) -> th.Tensor:
-    """Between the outermost start states, those of the episodes where none are given, (d,)."""
-    rows = dataset.episode_starts
-    starts = given if given is not None else dataset.observations[rows if rows is not None else slice(0)]
-    if len(np.atleast_2d(starts)) < 2:
-        return th.zeros(coordinates.dim, dtype=th.float64)
-    encoded = coordinates.encode(float_tensor(np.atleast_2d(starts)))
-    return encoded.max(dim=0).values - encoded.min(dim=0).values
-
-
 def _are_limited(dataset: TransitionDataset, bounds: Bounds, like: DynamicsModel | None) -> bool:
     """Whether actions beyond those that were seen are cut off."""
     if like is not None:
         return like._actions_are_limited
     space = dataset.action_space
     return not bounds.known_everywhere or (space is not None and bool(np.isfinite([space.low, space.high]).all()))
-
-
-def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]) -> None:
-    """
-    :param dataset: recorded transitions
-    :param settings: angles, limits, reward, … as for :meth:`DynamicsModel.fit`
-    :raises InputError: where they do not go with the data
-    """
-    observations = float_tensor(np.concatenate([dataset.observations, dataset.next_observations]))
-    coordinates = Coordinates.of(observations, settings.get("angles"), _names(dataset))
-    states = coordinates.encode(float_tensor(dataset.observations))
-    nothing = th.zeros(len(states), dtype=th.bool)
-    Bounds.of(coordinates, states, states, nothing, settings.get("limits"))
-    if settings.get("reward") is not None:
-        rewards_of(settings["reward"], dataset)
-    _check_numbers(*(settings.get(name) for name in ("bandwidth", "n_earlier_steps", "n_nodes")))
-    _check_enough(dataset, coordinates)
-
-
-def _check_numbers(bandwidth: Any, n_earlier_steps: Any, n_nodes: Any) -> None:
-    fix = "Give a larger number, or leave it out"
-    check_number("bandwidth", bandwidth, 0.0, np.inf, high_included=True, optional=True, fix=fix)
-    check_count("n_earlier_steps", n_earlier_steps, 0, MOST_EARLIER, optional=True)
-    check_count("n_nodes", n_nodes, _LEAST_NODES, optional=True)
-
-
-def _check_enough(dataset: TransitionDataset, coordinates: Coordinates) -> None:
-    n_steps = int(whole_steps(dataset.terminals).sum())
-    if n_steps < _LEAST_ROWS * (1 + coordinates.dim + dataset.action_dim):
-        among = "" if n_steps == len(dataset) else " that did not end the task"
-        raise InputError("dataset", f"{n_steps} transitions{among} are too few for an affine model", "Record more")

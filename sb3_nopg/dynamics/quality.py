@@ -19,7 +19,8 @@ from sb3_nopg.data.action_lag import rows_with_a_past
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.dynamics.cross_validation import LeftOut
-from sb3_nopg.dynamics.model import DynamicsModel, check_model_settings
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.model_settings import check_model_settings
 from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.stepping import Stepper
 

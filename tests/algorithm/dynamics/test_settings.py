@@ -7,7 +7,7 @@ import pytest
 
 from helpers.systems import linear, linear_reward, record
 from sb3_nopg import DynamicsModel, InputError
-from sb3_nopg.dynamics.model import check_model_settings
+from sb3_nopg.dynamics.model_settings import check_model_settings
 
 
 @pytest.mark.slow

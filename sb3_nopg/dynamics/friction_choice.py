@@ -1,0 +1,71 @@
+"""Whether dry friction holds a coordinate, and from which speed on it does not: as left-out episodes say."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch as th
+
+from sb3_nopg.dynamics.cross_validation import share_unexplained, widest_good
+from sb3_nopg.dynamics.friction import DryFriction, Held
+from sb3_nopg.dynamics.prepared import Inputs, Prepared
+from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of
+
+# Friction is tried with these sizes, in standard deviations of what it holds, and enters where it leaves at most this share of
+# what is unexplained of that coordinate without it, if that is worth a look. It has to slow down: a step takes at least this
+# share of its size away.
+_FRICTION_SIZES, _FRICTION_COUNTS, _NOT_WORTH_FRICTION, _SLOWS_DOWN = (0.05, 0.1, 0.2, 0.3, 0.5), 0.7, 1e-4, 0.05
+_SOME_STATES = 200
+
+
+def with_friction(data: Prepared, inputs: Inputs, held: Sequence[Held]) -> Inputs:
+    """
+    :param data: recorded transitions
+    :param inputs: of the regression, without friction
+    :param held: coordinates that friction holds
+    """
+    return replace(inputs, friction=DryFriction.fit(data.samples(inputs, data.rows(inputs.n_earlier)), held))
+
+
+def choose_friction(
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
+) -> tuple[Held, ...]:
+    """
+    :param data: recorded transitions
+    :param inputs: of the regression
+    :param widths: of the kernel
+    :param ridge: of all samples
+    :param errors: share that is unexplained without friction, at each width, of each coordinate
+    """
+    samples, found = data.samples(inputs, data.rows(inputs.n_earlier)), []
+    spread = spread_of(samples.states)
+    for number, bent in enumerate(data.coordinates.bent.tolist()):
+        which = widest_good(errors[:, number], widths)
+        without = float(errors[which, number])
+        if bent or without < _NOT_WORTH_FRICTION:
+            continue
+        tried, kernel = {}, Kernel(widths[which], Form(ridge=ridge))
+        for share in _FRICTION_SIZES:
+            held = Held(number, share * float(spread[number]))
+            held_too = with_friction(data, inputs, [held])
+            tried[held] = float(share_unexplained(data, held_too, (kernel.bandwidth,), form=kernel.form)[0, number])
+        best = min(tried, key=lambda held: tried[held])
+        if tried[best] < _FRICTION_COUNTS * without and _taken_away(samples, best, kernel) > _SLOWS_DOWN:
+            found.append(best)
+    return tuple(found)
+
+
+def _taken_away(samples: Samples, held: Held, kernel: Kernel) -> float:
+    """
+    What friction takes away from a coordinate in a step, in its size: the median over some states.
+
+    :param samples: without friction
+    :param held: the coordinate
+    :param kernel: of the regression
+    """
+    friction = DryFriction.fit(samples, [held])
+    assert friction is not None
+    inputs = th.cat([samples.inputs, friction(samples.states, samples.inputs)], dim=1)
+    with_friction = replace(samples.of_targets([held.coordinate]), inputs=inputs)
+    regression = LocalAffineRegression(with_friction, kernel.bandwidth, kernel.form)
+    some = samples.states[:: max(1, len(samples) // _SOME_STATES)]
+    return -float(regression.maps_at(some).action_slope[:, 0, -1].median()) / held.size
