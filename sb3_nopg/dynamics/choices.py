@@ -17,6 +17,7 @@ from sb3_nopg.dynamics.cross_validation import (
     BANDWIDTHS,
     NEARLY_AS_GOOD,
     LeftOut,
+    errors_of_kernels,
     left_out_errors,
     share_unexplained,
     unexplained,
@@ -26,16 +27,18 @@ from sb3_nopg.dynamics.friction import Held
 from sb3_nopg.dynamics.friction_choice import choose_friction, with_friction
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, Form, Kernel, Samples
+from sb3_nopg.dynamics.regression import Form, Kernel, Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
+from sb3_nopg.dynamics.several_steps import RIDGES, choose_by_several_steps
 
 _logger = logging.getLogger(__name__)
-# As few earlier steps as leave no more than this factor unexplained of what is left with the best number.
-_EARLIER_COUNT, _COUNT_IF_PREDICTABLE = 1.2, 1.5
+# As few earlier steps as leave no more than this factor unexplained of what is left with the best number: after one step,
+# after several, and where actions follow from states.
+_EARLIER_COUNT, _COUNT_AHEAD, _COUNT_IF_PREDICTABLE = 1.2, 1.03, 1.5
 # Episodes and, for each coefficient, rows that know their past: with fewer, earlier steps are not asked for.
 _LEAST_EPISODES, _ROWS_A_COEFFICIENT = 5, 5
-# Of the regression over all samples, and by which factor a larger one may predict worse.
-_RIDGES, _AS_GOOD_WHEN_SHRUNK = (LEAST_RIDGE, 1e-6, 1e-5, 1e-4), 1.1
+# By which factor a larger ridge may predict one step worse.
+_AS_GOOD_WHEN_SHRUNK = 1.1
 # A coordinate is taken out of the kernel where predictions become no worse than by this factor.
 _AS_GOOD = 1.02
 # Products of actions enter where they leave at most this share of what is unexplained without them.
@@ -102,7 +105,8 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     """
     widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
     n_actions = data.actions.shape[1]
-    n_earlier = _choose_earlier(data, widths, n_earlier)
+    numbers = _numbers_of_earlier(data, n_earlier)
+    n_earlier = _choose_earlier(data, widths, numbers)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     ridge, errors = _choose_ridge(data, inputs, widths)
     held = choose_friction(data, inputs, widths, ridge, errors)
@@ -116,35 +120,47 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
             _logger.info("The system is not affine in its actions: their products count too.")
-    kernels, best = _choose_kernels(data, inputs, widths, ridge, errors)
+    kernels = _choose_kernels(data, inputs, widths, ridge, errors)
+    left = _left(data, inputs, kernels)
+    if left > _NOT_WORTH_A_KERNEL:
+        much = _COUNT_AHEAD if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
+        more = [n for n in numbers if n >= n_earlier]
+        inputs, kernels = choose_by_several_steps(data, inputs, held, kernels, more, much)
+        left = _left(data, inputs, kernels)
     reward = RewardChoice(None, 0.0)
     if not reward_is_given:
         reward = _choose_reward(data, inputs)
-    return Choices(kernels, n_earlier, inputs.features.quadratic, best, reward, held)
+    return Choices(kernels, inputs.n_earlier, inputs.features.quadratic, left, reward, held)
+
+
+def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel]) -> float:
+    """Share of the changes' variance that is unexplained after one step, the mean of all coordinates."""
+    rows = data.rows(inputs.n_earlier)
+    samples = data.samples(inputs, rows)
+    left_out = LeftOut.of(data.labels_of(rows), len(samples))
+    return float(unexplained(errors_of_kernels(samples, left_out, kernels), samples.targets).mean())
 
 
 def _choose_kernels(
     data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
-) -> tuple[tuple[Kernel, ...], float]:
+) -> tuple[Kernel, ...]:
     """
     :param data: recorded transitions
     :param inputs: of the regression
     :param widths: to choose from
     :param ridge: of all samples
     :param errors: share that kernels which look at all coordinates leave unexplained, at each width, of each coordinate
-    :return: kernel of each coordinate's change, and the mean share that they leave unexplained
+    :return: kernel of each coordinate's change
     """
-    mean = errors.mean(dim=1)
-    which = widest_good(mean, widths)
     # One affine model goes on beyond the data: where it does nearly as well for all together, none is local by itself.
-    if math.isinf(widths[which]):
-        return (Kernel(math.inf, Form(ridge=ridge)),) * errors.shape[1], float(mean[which])
+    if math.isinf(widths[widest_good(errors.mean(dim=1), widths)]):
+        return (Kernel(math.inf, Form(ridge=ridge)),) * errors.shape[1]
 
     @cache
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
         return share_unexplained(data, inputs, widths, form=Form(everywhere, ridge))
 
-    def choose_for(target: int) -> tuple[Kernel, float]:
+    def choose_for(target: int) -> Kernel:
         everywhere, left = _choose_everywhere(
             data.coordinates,
             widths,
@@ -154,15 +170,13 @@ def _choose_kernels(
         )
         which = widest_good(left, widths, _NOT_WORTH_A_KERNEL)
         form = Form(ridge=ridge) if math.isinf(widths[which]) else Form(everywhere, ridge)
-        return Kernel(widths[which], form), float(left[which])
+        return Kernel(widths[which], form)
 
-    kernels, left = zip(*(choose_for(target) for target in range(errors.shape[1])), strict=True)
-    return kernels, float(np.mean(left))
+    return tuple(choose_for(target) for target in range(errors.shape[1]))
 
 
-def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | None) -> int:
-    """How many earlier steps count."""
-    n_actions = data.actions.shape[1]
+def _numbers_of_earlier(data: Prepared, wanted: int | None) -> list[int]:
+    """How many earlier steps may count, as far as the data can tell."""
     numbers: Sequence[int] = range(MOST_EARLIER + 1) if wanted is None else (wanted,)
     enough = [
         n
@@ -174,20 +188,25 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], wanted: int | Non
     if wanted is None and (data.labels is None or len(np.unique(data.labels)) < _LEAST_EPISODES):
         # Within an episode the last change tells the next, whatever the system: only other episodes show what it is worth.
         enough = [0]
-    if len(enough) == 1:
-        return enough[0]
+    return enough
+
+
+def _choose_earlier(data: Prepared, widths: tuple[float, ...], numbers: Sequence[int]) -> int:
+    """How many earlier steps count at least, by what one step shows."""
+    if len(numbers) == 1:
+        return numbers[0]
     # All on the rows of the last, or they could not be compared.
-    rows = data.rows(enough[-1])
-    errors = {n: share_unexplained(data, Inputs(ActionFeatures(n_actions), n), widths, rows) for n in enough}
+    rows, features = data.rows(numbers[-1]), ActionFeatures(data.actions.shape[1])
+    errors = {n: share_unexplained(data, Inputs(features, n), widths, rows) for n in numbers}
     least = min(float(error.mean(dim=1).min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
-    return next(n for n in enough if float(errors[n].mean(dim=1).min()) <= much * least + _EXPLAINED)
+    return next(n for n in numbers if float(errors[n].mean(dim=1).min()) <= much * least + _EXPLAINED)
 
 
 def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> tuple[float, th.Tensor]:
     """The largest ridge that predicts nearly as well as the best, and what is unexplained with it, at each width."""
-    errors = {ridge: share_unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in _RIDGES}
+    errors = {ridge: share_unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in RIDGES}
     least = {ridge: float(error.mean(dim=1).min()) for ridge, error in errors.items()}
     enough = _AS_GOOD_WHEN_SHRUNK * min(least.values())
     # What it shrinks, noise would move.
