@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from sb3_nopg.dynamics import compiling
 from sb3_nopg.prediction import judge
 from sb3_nopg.report import portraits, returns
-from sb3_nopg.training import course, imitation
+from sb3_nopg.training import course, imitation, teaching
 
 th.set_num_threads(1)
 # Helpers show values where they fail, as tests do.
@@ -28,7 +28,7 @@ SMALL = (
     (course, "_N_TRAJECTORIES", 16),
     (course, "_N_IN_MANY_DIMENSIONS", 32),
     (course, "_N_COMPARED", 16),
-    (course, "_N_TAUGHT", 300),
+    (teaching, "_N_TAUGHT", 300),
     (compiling, "_N_NODES", {1: 200, 2: 500, 3: 1000}),
     (compiling, "_N_NODES_OTHERWISE", 2000),
     (compiling, "_N_NODES_AROUND", 3000),

@@ -22,23 +22,20 @@ from sb3_nopg.bellman.gradient import gradient_along_trajectories, gradient_on_n
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
-from sb3_nopg.policies.step_function import step_function
-from sb3_nopg.prediction.judge import Judge, Judgement
+from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.prediction.model_estimator import ModelEstimator
-from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.training.candidates import (
-    BEHAVIOUR,
     OWN,
     RICCATI,
-    VALUE_ITERATION,
     Candidate,
     CourseSettings,
     Stage,
     Trained,
     name_of,
 )
-from sb3_nopg.training.imitation import imitate
 from sb3_nopg.training.keeping import load_parameters, parameters_of
+from sb3_nopg.training.ranking import Ranking
+from sb3_nopg.training.teaching import teach
 
 _logger = logging.getLogger(__name__)
 # Trajectories of an update, and where the model is not one affine map, in four coordinates or more.
@@ -47,17 +44,10 @@ _N_TRAJECTORIES, _N_IN_MANY_DIMENSIONS = 64, 128
 _ON_HALVES = 0.3
 # A linear controller is good already and changed with more care, and every stage ends with small steps.
 _CAREFUL, _LAST_STEPS = 0.3, 0.1
-# A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
-# more often by this share.
-_TELLING, _LASTING_LESS = 0.05, 0.02
-# The same where all are judged by what they were trained on, which tells little: the first recipe counts as the safest.
-_TELLING_IN_SAMPLE = 0.5
 # Updates between two looks at how good a policy has become, and trajectories that tell.
 _CHECK_EVERY, _N_COMPARED = 10, 64
 # Of one trajectory in the gradient of an update, in medians of all.
 _MOST_WEIGHT = 2.0
-# States that a linear controller is taught at.
-_N_TAUGHT = 1500
 
 
 class Course:
@@ -83,7 +73,7 @@ class Course:
         self.untrained = parameters_of(policy)
         self.trained: list[Trained] = []
         self.judgement: Judgement | None = None
-        self._n_steps_judged, self._make_policy = n_steps_judged, make_policy
+        self._ranking = Ranking(whole, halves, n_steps_judged, settings.seed, make_policy)
         self._warm_start, self._n_made = WarmStart(), 0
         self._returns: list[float] = []
         self._planned = self._plan()
@@ -233,34 +223,12 @@ class Course:
         load_parameters(self.policy, {**self.untrained, **parameters})
         self.policy.set_std_scale(std_scale)
         if stage.goes_on_from is None:
-            self._teach(stage)
+            teach(self.policy, stage.recipe, self._estimators(stage)[0], self.settings.seed)
+            if stage.recipe != OWN:
+                taught = Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began))
+                self.trained.append(taught)
         self._look(stage)
         _logger.info("Candidate: from %s, on %s of the data.", stage.recipe, stage.trained_on)
-
-    def _teach(self, stage: Stage) -> None:
-        """Where a recipe starts from."""
-        estimator = self._estimators(stage)[0]
-        if stage.recipe == VALUE_ITERATION:
-            choice = estimator.greedy
-            imitate(self.policy, estimator.equation.observations, choice.actions, choice.importance)
-        elif stage.recipe == RICCATI:
-            self._teach_linear_controller(estimator)
-        elif stage.recipe == BEHAVIOUR:
-            recorded = estimator.dataset.observations, estimator.dataset.actions
-            imitate(self.policy, *(th.tensor(part, dtype=th.float64, device=estimator.states.device) for part in recorded))
-        if stage.recipe != OWN:
-            self.trained.append(Trained(stage.recipe, stage.trained_on, parameters_of(self.policy), 0, _since(stage.began)))
-
-    def _teach_linear_controller(self, estimator: ModelEstimator) -> None:
-        controller, dynamics = estimator.linear_controller, estimator.dynamics
-        if controller is None:
-            _logger.info("The Riccati equation has no solution: that candidate starts from nothing.")
-            return
-        generator = th.Generator().manual_seed(self.settings.seed)
-        chosen = th.randint(len(estimator.states), (_N_TAUGHT,), generator=generator).to(estimator.states.device)
-        states = th.cat([estimator.states[chosen], estimator.starts[:_N_TAUGHT]])
-        targets = th.from_numpy(controller(states.cpu().numpy())).to(states).clamp(*dynamics.action_range)
-        imitate(self.policy, dynamics.coordinates.decode(states), targets)
 
     def _end_stage(self) -> None:
         stage = self.stage
@@ -274,7 +242,7 @@ class Course:
     def _plan_the_best(self) -> None:
         """What does best on episodes that it was not trained on is trained further on all of them."""
         assert self.halves is not None
-        judgement = self._judged([self.halves[1].dynamics], self.trained)
+        judgement = self._ranking.judged([self.halves[1].dynamics], self.trained)
         names = [judged.name for judged in judgement.ranking]
         self.trained.sort(key=lambda one: names.index(name_of(one)))
         told = ", ".join(f"{judged.name} {judged.score:.4g}" for judged in judgement.ranking)
@@ -293,7 +261,7 @@ class Course:
             self._end_stage()
         if not self.trained:
             return ()
-        order = self._rank()
+        order, self.judgement = self._ranking.rank(self.trained, self.settings.recipes)
         best_half = self.trained[order[0]].trained_on == "half"
         of_all = {one.recipe for one in self.trained if one.trained_on == "all"}
         ranked = (self.trained[number] for number in order)
@@ -303,7 +271,7 @@ class Course:
             n_updates = max(one.n_updates for one in self.trained if one.trained_on == "all")
             self._planned = [Stage(others[0].recipe, "all", n_updates, goes_on_from=others[0].parameters)]
             again(n_updates)
-            order = self._rank()
+            order, self.judgement = self._ranking.rank(self.trained, self.settings.recipes)
         load_parameters(self.policy, self.trained[order[0]].parameters)
         assert self.judgement is not None
         found = {judged.name: judged for judged in self.judgement.ranking}
@@ -313,56 +281,6 @@ class Course:
             )
             for one in (self.trained[number] for number in order)
         )
-
-    def _rank(self) -> list[int]:
-        """Numbers of what was trained, best first, by models of both halves, or of the whole where there are none."""
-        models = [self.whole.dynamics] if self.halves is None else [half.dynamics for half in self.halves]
-        self.judgement = self._judged(models, self.trained)
-        names = [judged.name for judged in self.judgement.ranking]
-        order = sorted(range(len(self.trained)), key=lambda number: names.index(name_of(self.trained[number])))
-        scores = {judged.name: judged.score for judged in self.judgement.ranking}
-        lasting = {judged.name: judged.lasting for judged in self.judgement.ranking}
-        telling = _TELLING_IN_SAMPLE if self.halves is None else _TELLING
-        enough = scores[names[0]] - telling * (scores[names[0]] - scores[names[-1]])
-
-        def comes_later(number: int) -> tuple[bool, int]:
-            # What was made of all of the data has seen more than halves can tell: it comes first where it is nearly as good.
-            one = self.trained[number]
-            nearly_as_good = scores[name_of(one)] >= enough and lasting[name_of(one)] >= lasting[names[0]] - _LASTING_LESS
-            later = not (one.trained_on == "all" and nearly_as_good)
-            safest_first = self.halves is None and not later
-            return later, self.settings.recipes.index(one.recipe) if safest_first else 0
-
-        order.sort(key=comes_later)
-        self.judgement = self._with_chosen_first(self.judgement, name_of(self.trained[order[0]]))
-        return order
-
-    @staticmethod
-    def _with_chosen_first(judgement: Judgement, chosen: str) -> Judgement:
-        """The margin is that of the policy that is kept, also where it is not the one that is judged best."""
-        first = next(judged for judged in judgement.ranking if judged.name == chosen)
-        if judgement.ranking[0] is first:
-            return judgement
-        others = tuple(judged for judged in judgement.ranking if judged is not first)
-        return replace(
-            judgement, ranking=(first, *others), margin=first.score - others[0].score, told_apart=False, flights=None
-        )
-
-    def _judged(self, models: Sequence[DynamicsModel], trained: list[Trained]) -> Judgement:
-        judge = Judge(
-            [model.to("cpu") for model in models], self.whole.initial_states, self._n_steps_judged, self.settings.seed % 2**31
-        )
-        actors = {name_of(one): self._actor(one.parameters) for one in trained}
-        return judge.judge(actors)
-
-    def _actor(self, parameters: dict[str, Any]) -> Actor:
-        """What a policy does. Step by step a processor is the quicker one, whatever the policy is on."""
-        # Made as the policy itself was: one that holds results of autograd cannot be copied.
-        policy = self._make_policy()
-        policy.load_state_dict({name: value.cpu() for name, value in parameters["policy"].items()})
-        policy.set_training_mode(False)
-        step = step_function(policy)
-        return lambda observations: step(observations, None)
 
     def state(self) -> dict[str, Any]:
         """All of it, for a checkpoint."""
