@@ -56,6 +56,11 @@ class LeftOut:
         rows = rng.permutation(np.arange(n) if usable is None else np.flatnonzero(usable))
         return cls(th.from_numpy(np.sort(rows[:_MOST_JUDGED])), th.from_numpy(fold))
 
+    def seen_without(self, fold: int) -> th.Tensor:
+        """Numbers of the rows that predictions for a fold are made of: others, evenly thinned where they are many."""
+        seen = th.nonzero(self.fold != fold)[:, 0]
+        return seen[:: len(seen) // _MOST_USED + 1] if len(seen) > _MOST_USED else seen
+
 
 def errors_of_kernels(samples: Samples, left_out: LeftOut, kernels: Sequence[Kernel]) -> th.Tensor:
     """
@@ -89,9 +94,7 @@ def left_out_errors(
         here = fold == number
         if not bool(here.any()):
             continue
-        seen = th.nonzero(left_out.fold != number)[:, 0]
-        if len(seen) > _MOST_USED:
-            seen = seen[:: len(seen) // _MOST_USED + 1]
+        seen = left_out.seen_without(number)
         rows = left_out.judged[here]
         regression = LocalAffineRegression(samples.rows(seen), form=form)
         for which, maps in enumerate(regression.maps_at_each(samples.states[rows], bandwidths)):

@@ -14,6 +14,7 @@ which the ridge shrinks: on a single demonstrated curve, actions follow from sta
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import scipy
 import torch as th
@@ -236,8 +237,12 @@ class LocalAffineRegression:
         self._input_scale = spread_of(samples.inputs)
         self._input_mean = samples.inputs.mean(dim=0)
         self._residuals = samples.targets - self.whole.predict(samples.states, samples.inputs)
-        self._tree = scipy.spatial.cKDTree(samples.coordinates.embed(samples.states, self._kernel_scale).numpy())
         self.n_coefficients = 1 + samples.states.shape[1] + samples.inputs.shape[1]
+
+    @cached_property
+    def _tree(self) -> "scipy.spatial.cKDTree":
+        # One affine function needs none.
+        return scipy.spatial.cKDTree(self.samples.coordinates.embed(self.samples.states, self._kernel_scale).numpy())
 
     def maps_at(self, states: th.Tensor) -> AffineMaps:
         """

@@ -21,8 +21,8 @@ from sb3_nopg.dynamics.regression import LEAST_RIDGE, Kernel, Regressions
 
 #: steps that are predicted one after another
 AHEAD = 8
-# Places to predict from: more only take longer, from fewer nothing can be said.
-_MOST_PLACES, _LEAST_PLACES = 200, 50
+# Places to predict from: with one affine model, with local ones, which take longer, and those with which nothing can be said.
+_MOST_PLACES, _MOST_PLACES_IF_LOCAL, _LEAST_PLACES = 1000, 200, 50
 # What is explained to this share counts as explained.
 _EXPLAINED = 1e-6
 #: of the regression over all samples, to choose from
@@ -43,7 +43,8 @@ def choose_by_several_steps(
     :param much: as few of them as leave no more than this factor of what the best number leaves
     :return: the same with another number of earlier steps, and another ridge
     """
-    places = places_to_start(data, max(numbers))
+    is_affine = all(kernel.is_affine for kernel in kernels)
+    places = places_to_start(data, max(numbers), _MOST_PLACES if is_affine else _MOST_PLACES_IF_LOCAL)
     if not len(places):
         return inputs, tuple(kernels)
     of_number = {n: with_friction(data, Inputs(inputs.features, n), held) for n in numbers}
@@ -63,19 +64,20 @@ def _shrunk(kernel: Kernel, ridge: float) -> Kernel:
     return replace(kernel, form=replace(kernel.form, ridge=ridge))
 
 
-def places_to_start(data: Prepared, n_earlier: int) -> th.Tensor:
+def places_to_start(data: Prepared, n_earlier: int, n_most: int = _MOST_PLACES) -> th.Tensor:
     """
     Rows that several recorded steps of the same episode follow, and that know their past, (m,).
 
     :param data: recorded transitions
     :param n_earlier: steps that must be known
+    :param n_most: as many of the rows, evenly spread
     """
     if data.labels is None:
         return th.zeros(0, dtype=th.int64)
     rows = np.flatnonzero((data.n_past >= n_earlier) & _go_on(data))
     if len(rows) < _LEAST_PLACES:
         return th.zeros(0, dtype=th.int64)
-    return th.from_numpy(rows[np.unique(np.linspace(0, len(rows) - 1, _MOST_PLACES).astype(int))])
+    return th.from_numpy(rows[np.unique(np.linspace(0, len(rows) - 1, n_most).astype(int))])
 
 
 def _go_on(data: Prepared) -> np.ndarray:
@@ -101,13 +103,12 @@ def share_unexplained_ahead(data: Prepared, inputs: Inputs, kernels: Sequence[Ke
     """
     rows = data.rows(inputs.n_earlier)
     samples = data.samples(inputs, rows)
-    fold_of_row = np.full(len(data.states), -1)
-    fold_of_row[rows.numpy()] = LeftOut.of(data.labels_of(rows), len(samples)).fold.numpy()
-    folds = th.from_numpy(fold_of_row)
+    left_out = LeftOut.of(data.labels_of(rows), len(samples))
+    fold_of_place = left_out.fold[th.searchsorted(rows, places)]
     errors = data.states.new_zeros(len(places), data.coordinates.dim)
-    for fold in folds[places].unique().tolist():
-        chosen = folds[places] == fold
-        regressions = Regressions(samples.rows(folds[rows] != fold), kernels)
+    for fold in fold_of_place.unique().tolist():
+        chosen = fold_of_place == fold
+        regressions = Regressions(samples.rows(left_out.seen_without(fold)), kernels)
         reached = _follow(data, inputs, regressions, places[chosen])
         errors[chosen] = data.coordinates.difference(data.next_states[places[chosen] + AHEAD - 1], reached)
     changes = data.coordinates.difference(data.next_states[places + AHEAD - 1], data.states[places])
