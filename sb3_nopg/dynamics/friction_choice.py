@@ -10,11 +10,13 @@ from sb3_nopg.dynamics.friction import DryFriction, Held
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of
 
-# Friction is tried with these sizes, in standard deviations of what it holds, and enters where it leaves at most this share of
-# what is unexplained of that coordinate without it, if that is worth a look. It has to slow down: a step takes at least this
-# share of its size away.
-_FRICTION_SIZES, _FRICTION_COUNTS, _NOT_WORTH_FRICTION, _SLOWS_DOWN = (0.05, 0.1, 0.2, 0.3, 0.5), 0.7, 1e-4, 0.05
-_SOME_STATES = 200
+# Sizes to try, in standard deviations of what friction holds. Where the first leaves more than this share of what is
+# unexplained without friction, the others are not tried.
+_SIZES, _HOPELESS = (0.2, 0.05, 0.1, 0.3, 0.5), 0.9
+# Friction enters where it leaves at most this share of what is unexplained of its coordinate, if that is worth a look.
+_COUNTS, _NOT_WORTH_A_LOOK = 0.7, 1e-4
+# It has to slow down: a step takes at least this share of its size away, in the median of some states.
+_SLOWS_DOWN, _SOME_STATES = 0.05, 200
 
 
 def with_friction(data: Prepared, inputs: Inputs, held: Sequence[Held]) -> Inputs:
@@ -41,15 +43,17 @@ def choose_friction(
     for number, bent in enumerate(data.coordinates.bent.tolist()):
         which = widest_good(errors[:, number], widths)
         without = float(errors[which, number])
-        if bent or without < _NOT_WORTH_FRICTION:
+        if bent or without < _NOT_WORTH_A_LOOK:
             continue
         tried, kernel = {}, Kernel(widths[which], Form(ridge=ridge))
-        for share in _FRICTION_SIZES:
+        for share in _SIZES:
             held = Held(number, share * float(spread[number]))
             held_too = with_friction(data, inputs, [held])
             tried[held] = float(share_unexplained(data, held_too, (kernel.bandwidth,), form=kernel.form)[0, number])
+            if tried[held] > _HOPELESS * without and len(tried) == 1:
+                break
         best = min(tried, key=lambda held: tried[held])
-        if tried[best] < _FRICTION_COUNTS * without and _taken_away(samples, best, kernel) > _SLOWS_DOWN:
+        if tried[best] < _COUNTS * without and _taken_away(samples, best, kernel) > _SLOWS_DOWN:
             found.append(best)
     return tuple(found)
 

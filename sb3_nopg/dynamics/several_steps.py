@@ -26,7 +26,7 @@ _MOST_PLACES, _MOST_PLACES_IF_LOCAL, _LEAST_PLACES = 1000, 200, 50
 # What is explained to this share counts as explained.
 _EXPLAINED = 1e-6
 #: of the regression over all samples, to choose from
-RIDGES = (LEAST_RIDGE, 1e-6, 1e-5, 1e-4)
+RIDGES = (LEAST_RIDGE, 1e-5, 1e-4)
 # By which factor a larger one may predict worse.
 _AS_GOOD = 1.01
 
