@@ -8,7 +8,7 @@ import torch as th
 # Work on so many entries at a time fits a processor's cache, and its results a piece of memory that is in use already: fresh
 # pages cost more than the arithmetic. A GPU wants as much at once as leaves its memory to what is kept.
 _BLOCK_ENTRIES = 2**18
-_DEEP_BLOCK_ENTRIES = 2**20
+_DEEP_BLOCK_ENTRIES = 2**21
 _GPU_BLOCK_ENTRIES = 2**26
 
 
