@@ -12,7 +12,9 @@ from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.kernels import displacements as of_displacements
-from sb3_nopg.kernels.displacements import OwnDisplacements, SharedDisplacements, batch_product, powers_of
+from sb3_nopg.kernels import local_linear
+from sb3_nopg.kernels import support as support_module
+from sb3_nopg.kernels.displacements import OwnDisplacements, SharedDisplacements, batch_product, powers_of, tensor
 from sb3_nopg.kernels.local_linear import LEAST_SHARE, RIDGE, correct, corrected_derivative, correction
 from sb3_nopg.kernels.support import Support
 from sb3_nopg.kernels.workspace import Workspace
@@ -51,7 +53,8 @@ def displaced(displacements, weights):
         forms.append(SharedDisplacements(powers_of(planes), len(planes)))
         offset = 0.3 * np.random.default_rng(0).normal(size=(len(displacements), 1, 1)).astype(displacements.numpy().dtype)
         offset = offset * np.ones(weights.shape[:2], dtype=offset.dtype)
-        forms.append(SharedDisplacements(powers_of(planes + th.from_numpy(offset)[..., :1]), len(planes), offset))
+        moved = planes + th.from_numpy(offset)[..., :1]
+        forms.append(SharedDisplacements(powers_of(moved), len(planes), of_displacements.small(th.from_numpy(offset))))
     return forms
 
 
@@ -99,10 +102,20 @@ def test_products_of_small_matrices(n_threads, with_out, monkeypatch):
     assert out is None or product.data_ptr() == out.data_ptr()
 
 
+def as_on_a_gpu(monkeypatch):
+    """Small arrays are tensors there too, and torch makes all products."""
+    for module in (of_displacements, local_linear, support_module):
+        monkeypatch.setattr(module, "small", lambda x: x)
+    monkeypatch.setattr(of_displacements.th, "get_num_threads", lambda: 2)
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.7, 2.0])
 @pytest.mark.parametrize("d_a", [1, 3])
 @pytest.mark.parametrize("large_part", [0.0, 1e6])
-def test_derivative_equals_autograd_through_the_formula(shift, d_a, large_part):
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+def test_derivative_equals_autograd_through_the_formula(shift, d_a, large_part, on_a_gpu, monkeypatch):
+    if on_a_gpu:
+        as_on_a_gpu(monkeypatch)
     _, states, values = random_rows(seed=1, shift=shift)
     generator = th.Generator().manual_seed(2)
     log_state_kernel = th.randn(5, 1, 12, generator=generator, dtype=th.float64)
@@ -122,7 +135,7 @@ def test_derivative_equals_autograd_through_the_formula(shift, d_a, large_part):
             np.testing.assert_allclose(mean - large_part, value.detach(), rtol=1e-9, atol=1e-15 * large_part)
             np.testing.assert_allclose(ours, expected, rtol=1e-9 + 1e-14 * large_part, atol=1e-13 + 1e-15 * large_part)
     if shift == 2.0:
-        slope = th.from_numpy(correction(half_way.detach(), form).slope)
+        slope = tensor(correction(half_way.detach(), form).slope)
         assert bool((1.0 + (slope[..., None] * states).sum(dim=0) < LEAST_SHARE).any()), "the clip must take part"
 
 
@@ -169,13 +182,19 @@ def test_far_from_all_samples_weights_stay_weights(dtype, distance):
 @pytest.mark.parametrize("n_neighbors", [None, 12])
 @pytest.mark.parametrize("stochastic", [False, True])
 @pytest.mark.parametrize("n_next_state_samples", [1, 3])
-def test_return_and_gradient_against_a_dense_solve(n_neighbors, stochastic, n_next_state_samples):
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+@pytest.mark.parametrize("n_actions", [4, 7])
+def test_return_and_gradient_against_a_dense_solve(
+    n_neighbors, stochastic, n_next_state_samples, on_a_gpu, n_actions, monkeypatch
+):
+    if on_a_gpu:
+        as_on_a_gpu(monkeypatch)
     oracle = dataclasses.replace(
         random_problem(seed=3, n_neighbors=n_neighbors, n_next_state_samples=n_next_state_samples), local_linear=True
     )
     policy = TinyPolicy(2, 1, stochastic, seed=1)
     problem = engine_problem(oracle, local_linear=True)
-    noise = np.random.default_rng(5).normal(size=(len(problem.queries), 4, 1)) if stochastic else None
+    noise = np.random.default_rng(5).normal(size=(len(problem.queries), n_actions, 1)) if stochastic else None
     parameters = list(policy.parameters())
     actions = policy.sample(problem.queries.states, noise)
     solution = evaluate(problem, actions.detach(), tolerance=1e-12)
