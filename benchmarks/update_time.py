@@ -1,8 +1,9 @@
 """
 Seconds and memory of one policy update with the paper's weights, beside a dense autograd implementation of them in the same
-process and on one thread, and how many times that our weights of first order take.
+process and on one thread, and how many times that our weights of first order take. Then, of trajectories through a model with
+their gradient.
 
-    python benchmarks/update_time.py            # everything, about six minutes
+    python benchmarks/update_time.py            # everything, about seven minutes
     python benchmarks/update_time.py --quick    # small sizes only
 """
 
@@ -26,7 +27,11 @@ import nopg_envs
 from dense_autograd import DenseNOPG
 from machine import conditions
 from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
+from sb3_nopg.bellman.bundle import Bundle, follow_policy
+from sb3_nopg.bellman.gradient import gradient_along_trajectories
 from sb3_nopg.bellman.settings import grouped
+from sb3_nopg.dynamics.trajectories import draw_noise
+from scale_problem import random_cartpole
 
 RESULT = Path(__file__).parent / "results" / "update_time.json"
 GAMMA, SEED, N_ACTION_SAMPLES = 0.97, 0, 15
@@ -37,6 +42,7 @@ GROWTH_SIZES = (1_000, 3_162, 10_000, 31_623, 100_000)
 GROWTH_NEIGHBORS = 64
 STAGES = ("policy", "weights", "solve", "gradient", "step")
 N_UPDATES = 40
+N_TRAJECTORIES, N_STEPS, N_TRANSITIONS = 64, 100, 5_000
 
 
 def pendulum_grid(n_levels: int) -> dict[str, np.ndarray]:
@@ -216,6 +222,41 @@ def growth(sizes: tuple[int, ...]) -> tuple[list[dict[str, Any]], float]:
     return rows, float(exponent)
 
 
+def affine_system(n: int) -> dict[str, np.ndarray]:
+    """Transitions of a damped mass that a force pushes, for which one affine map is all there is to know."""
+    rng = np.random.default_rng(SEED)
+    states, forces = rng.uniform(-1, 1, (n, 2)), rng.uniform(-1, 1, (n, 1))
+    return {
+        "observations": states,
+        "actions": forces,
+        "rewards": -(states**2).sum(axis=1) - 0.1 * forces[:, 0] ** 2,
+        "next_observations": states @ np.array([[1.0, 0.0], [0.05, 0.98]]) + forces @ np.array([[0.0, 0.1]]),
+        "terminals": np.zeros(n, dtype=bool),
+    }
+
+
+def trajectories(name: str, data: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Seconds of 64 trajectories of 100 steps through the model, with their gradient."""
+    starts = data["observations"][:N_TRAJECTORIES]
+    model = NOPGD(
+        "MlpPolicy", None, gamma=0.99, seed=SEED, device="cpu", dataset=TransitionDataset(**data), initial_states=starts
+    )
+    dynamics = model.estimator.dynamics
+    noise = draw_noise(dynamics, N_STEPS, N_TRAJECTORIES, th.Generator().manual_seed(SEED))
+    bundle = Bundle(dynamics.coordinates.encode(th.from_numpy(starts)), N_STEPS, 0.99, noise)
+    seconds = {}
+    for part, work in (("forward", follow_policy), ("whole", gradient_along_trajectories)):
+        work(dynamics, model.policy, bundle)
+        start, processor_start = time.perf_counter(), time.process_time()
+        for _ in range(10):
+            work(dynamics, model.policy, bundle)
+        seconds[f"{part}_seconds"] = (time.perf_counter() - start) / 10
+        seconds[f"{part}_processor_seconds"] = (time.process_time() - processor_start) / 10
+    row = {"system": name, "n_maps": [len(field.between.nodes) for field in dynamics.nodes.fields], **seconds}
+    print(f"{name:10}" + " ".join(f"{1e3 * value:10.1f}" for value in seconds.values()) + f"   {row['n_maps']}", flush=True)
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes only; writes no file")
@@ -236,8 +277,19 @@ def main() -> None:
     print(f"       n   prepare     update  truncated   {stage_names}")
     rows, exponent = growth(GROWTH_SIZES[:2] if quick else GROWTH_SIZES)
     print(f"exponent of growth: {exponent:.2f}")
+    print(f"\n{N_TRAJECTORIES} trajectories of {N_STEPS} steps, n = {N_TRANSITIONS}, ms: forward, with their gradient;")
+    print("each by the clock and by the processor; numbers of maps")
+    systems = {"affine": affine_system, "pendulum": random_pendulum, "cart-pole": random_cartpole}
+    names = list(systems)[: 1 if quick else None]
+    along = [trajectories(name, systems[name](N_TRANSITIONS)) for name in names]
     if not quick:
-        result = {"conditions": start_conditions, "comparison": comparison, "growth": rows, "growth_exponent": exponent}
+        result = {
+            "conditions": start_conditions,
+            "comparison": comparison,
+            "growth": rows,
+            "growth_exponent": exponent,
+            "trajectories": along,
+        }
         RESULT.write_text(json.dumps(result, indent=2) + "\n")
 
 

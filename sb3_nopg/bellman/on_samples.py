@@ -77,7 +77,7 @@ def solve_bellman(
     :param tolerance: relative residual of both solves, where the precision allows it
     """
     warm_start, tolerance = warm_start or WarmStart(), _attainable(problem, tolerance)
-    rhs, initial_weights = _set_up(problem, kernel_weights)
+    rhs, initial_weights, kernel_weights = _set_up(problem, kernel_weights)
     q_solve = _solve(problem, rhs, warm_start.q_history, tolerance)
     visitation_solve = _solve(problem, initial_weights, warm_start.visitation_history, tolerance, transposed=True)
     estimated_return = _estimated_return(problem, rhs, q_solve, initial_weights, tolerance)
@@ -93,27 +93,25 @@ def solve_values(
     :return: Ĵ; q and how it was found; ε₀, (n,)
     """
     warm_start, tolerance = warm_start or WarmStart(), _attainable(problem, tolerance)
-    rhs, initial_weights = _set_up(problem, kernel_weights)
+    rhs, initial_weights, _ = _set_up(problem, kernel_weights)
     q_solve = _solve(problem, rhs, warm_start.q_history, tolerance)
     return _estimated_return(problem, rhs, q_solve, initial_weights, tolerance), q_solve, initial_weights
 
 
-def _set_up(problem: BellmanProblem, kernel_weights: KernelWeights) -> tuple[th.Tensor, th.Tensor]:
+def _set_up(problem: BellmanProblem, kernel_weights: KernelWeights) -> tuple[th.Tensor, th.Tensor, KernelWeights]:
     """
     Fill P̂, and refresh the coarse model if it is time.
 
-    :return: r with what the worst value adds to it, and ε₀, both (n,)
+    :return: r with what the worst value adds to it, and ε₀, both (n,); the weights with what is known of them by then
     """
-    weights = problem.support.corrected(problem.queries, kernel_weights)
+    weights, kernel_weights = problem.support.averaged(problem.queries, kernel_weights)
     if not bool(weights.isfinite().all()):
         raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
-    # The stochastic policy's average, of normalised weights: (m, a, k) -> (m, k)
-    weights = weights[:, 0] if weights.shape[1] == 1 else weights.mean(dim=1)
     next_weights = weights[: problem.n_next_states]
     _fill_transition(problem, next_weights)
     rhs = _rewards_with_worst_value(problem, next_weights)
     problem.coarse_model.build(problem.transition, problem.gamma, rhs)
-    return rhs, _initial_weights(problem, weights[problem.n_next_states :])
+    return rhs, _initial_weights(problem, weights[problem.n_next_states :]), kernel_weights
 
 
 def _solve(

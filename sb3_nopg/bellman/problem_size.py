@@ -8,11 +8,12 @@ number (8 in float64, 4 in float32), d_a action dimensions and a draws of the ac
     2 b + 12                 P̂ by rows and by columns, and the way from one to the other
     8                        both once more in float32, where b is 8 and there are 2²⁰ pairs or more
     a (b + 1) + b            during an update: ε, a look at whether it is finite, the neighbours' values
-    a b                      ε corrected to first order, for local-linear weights
-    b                        its mean, where a > 1 or N > 1
+    b                        its mean, where a > 1 or N > 1 or weights are local-linear
+    c b                      for these, where c = (d_s + 1) (d_s + 2) / 2 ≤ a: powers of the way to the neighbour's state
 
-and a query what the policy network remembers of it for the backward pass. With all samples as neighbours there are no numbers
-of samples and P̂ is one dense matrix. The rest is vectors of one number a transition, the data, and room to work in.
+and a query what the policy network remembers of it for the backward pass and, with local-linear weights, what corrects them
+for each of its actions. With all samples as neighbours there are no numbers of samples and P̂ is one dense matrix. The
+rest is vectors of one number a transition, the data, and room to work in.
 """
 
 import os
@@ -74,9 +75,12 @@ class ProblemSize:
     def bytes_a_pair(self) -> int:
         """See the formula above."""
         a, b = self.n_action_samples, self.n_bytes
-        per_pair = b * (1 + self.d_a) + a * (b + 1) + b + (a * b if self.local_linear else 0)
-        if a > 1 or self.n_next_state_samples > 1:
+        per_pair = b * (1 + self.d_a) + a * (b + 1) + b
+        if a > 1 or self.n_next_state_samples > 1 or self.local_linear:
             per_pair += b
+        n_powers = (self.d_s + 1) * (self.d_s + 2) // 2
+        if self.local_linear and n_powers <= a:
+            per_pair += n_powers * b
         if self.n_neighbors is None:
             return per_pair + b
         single = 8 if b == 8 and self.n_pairs >= _SINGLE_COPIES_FROM else 0
@@ -90,7 +94,12 @@ class ProblemSize:
         # An activation and its derivative in float32 for each unit, and the states that the network sees.
         network = self.n_queries * 4 * (2 * self.n_units + 2 * self.d_s)
         actions = self.n_queries * self.n_action_samples * self.d_a * 4 * self.n_bytes
-        return data + vectors + network + actions + _WORKING_BYTES[self.device]
+        # Those of the actions and of the states; where they were more than ε, nobody keeps them.
+        n_corrections = (self.d_s + 1) ** 2 + (self.d_a + 1) ** 2 if self.local_linear else 0
+        if self.n_neighbors is not None and n_corrections >= self.n_neighbors:
+            n_corrections = 0
+        corrections = self.n_queries * self.n_action_samples * n_corrections * self.n_bytes
+        return data + vectors + network + actions + corrections + _WORKING_BYTES[self.device]
 
     @property
     def total(self) -> int:

@@ -13,11 +13,20 @@ and clip these are the weights of local-linear regression.
 
 The same is done for actions, before it is done for states: where the samples cannot meet both, a wrong action is the lesser
 evil. All at once, as regression would have it, gave up the state where a demonstration knows one action at each.
+
+Nearly all time goes into reading and writing numbers of which there is one for every query, action and neighbour. So what is
+made of them is passed over as few times as can be, in memory that is in use already. What there is one of for a query and
+action, a :class:`Correction`, is kept from the weights to their derivative.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
+import numpy as np
 import torch as th
+
+from sb3_nopg.kernels.displacements import Displacements, Small, batch_product, small, tensor
+from sb3_nopg.kernels.workspace import Workspace
 
 # A sample never loses more than this share of its kernel weight.
 LEAST_SHARE = 0.02
@@ -28,148 +37,196 @@ RIDGE = 0.01
 @dataclass(frozen=True)
 class Correction:
     """
-    What multiplies kernel weights, and how it came about.
+    What multiplies weights: max(1 + bᵀδ, c).
 
-    :param linear: 1 + bᵀδ; the factor is this or c, where this is less, (m, a, k)
     :param slope: b, (d, m, a)
     :param mean: E_w[δ], (d, m, a)
-    :param moments: E_w[δδᵀ] + λI, (d, d, m, a)
+    :param moments: M = E_w[δδᵀ] + λI, (d, d, m, a)
+    :param ridge: λ, (m, a)
+    :param total: what the weights sum to before they are multiplied, (m, a)
+    :param tilted: E_w[(1 + bᵀδ) δδᵀ], where it cost next to nothing, (d, d, m, a)
     """
 
-    linear: th.Tensor
-    slope: th.Tensor
-    mean: th.Tensor
-    moments: th.Tensor
+    slope: Small
+    mean: Small
+    moments: Small
+    ridge: Small
+    total: Small
+    tilted: Small = None
 
-    @property
-    def factor(self) -> th.Tensor:
-        """max(1 + bᵀδ, c), (m, a, k)."""
-        return self.linear.clamp(min=LEAST_SHARE)
-
-    def of(self, weights: th.Tensor) -> th.Tensor:
+    def applied(self, weights: th.Tensor, displacements: Displacements, out: th.Tensor) -> th.Tensor:
         """
-        ℓ.
-
         :param weights: w, (m, a, k)
-        :return: rows that sum to one, (m, a, k)
+        :param displacements: δ
+        :param out: w_j max(1 + bᵀδ_j, c), (m, a, k)
         """
-        corrected = self.factor.mul_(weights)
-        return corrected.div_(corrected.sum(dim=-1, keepdim=True))
+        return displacements.linear(self.slope, 1.0, out).clamp_(min=LEAST_SHARE).mul_(weights)
 
 
-def correction(weights: th.Tensor, displacements: th.Tensor) -> Correction:
+def correction(weights: th.Tensor, displacements: Displacements) -> Correction:
     """
-    :param weights: w, rows that sum to one, (m, a, k)
-    :param displacements: δ, neighbours minus query in units of the bandwidth, (d, m, a, k); or (d, m, 1, k), the same for
-        every action
+    :param weights: w up to a factor for each row, (m, a, k)
+    :param displacements: δ
     """
-    mean, moments = _moments(weights, displacements)
-    diagonal = moments.diagonal()
+    total, mean, moments, cube = displacements.moments_and_cube(weights)
+    share = 1.0 / total
+    mean, moments = mean * share, moments * share
+    d = len(mean)
     # Far from all samples the ridge alone would drown in rounding errors.
-    diagonal.add_(RIDGE + 8.0 * th.finfo(weights.dtype).eps * diagonal.sum(dim=-1, keepdim=True))
+    ridge = RIDGE + 8.0 * th.finfo(weights.dtype).eps * sum(moments[i, i] for i in range(d))
+    for i in range(d):
+        moments[i, i] += ridge
     slope = -_solve(moments, mean)
-    return Correction(_product(slope, displacements).add_(1.0), slope, mean, moments)
+    tilted = None if cube is None else moments - ridge + slope * (cube * share)
+    return Correction(slope, mean, moments, ridge, total, tilted)
 
 
-def _moments(weights: th.Tensor, displacements: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+@dataclass(frozen=True)
+class Corrections:
+    """
+    By actions and then by states.
+
+    :param by_action: of kernel weights w
+    :param by_state: of what that makes of them
+    :param total: what the weights sum to after both, (m, a)
+    """
+
+    by_action: Correction
+    by_state: Correction
+    total: Small
+
+    def of(self, chosen: Any) -> "Corrections":
+        """
+        At some of the queries.
+
+        :param chosen: their numbers, (rows,), or a slice
+        """
+        if isinstance(chosen, th.Tensor):
+            chosen = small(chosen)
+        return _mapped(lambda array: array[..., chosen, :], self)
+
+    @classmethod
+    def joined(cls, parts: list["Corrections"]) -> "Corrections":
+        """
+        :param parts: of some queries, and of the next ones
+        """
+        return _mapped(lambda *arrays: small(th.cat([tensor(array) for array in arrays], dim=-2)), *parts)
+
+
+def _mapped(function: Any, *records: Any) -> Any:
+    """A record made of what a function makes of the records' arrays."""
+    if records[0] is None:
+        return None
+    if not isinstance(records[0], (Correction, Corrections)):
+        return function(*records)
+    names = [field.name for field in fields(records[0])]
+    return type(records[0])(*(_mapped(function, *(getattr(record, name) for record in records)) for name in names))
+
+
+def correct(
+    weights: th.Tensor, actions: Displacements, states: Displacements, workspace: Workspace
+) -> tuple[th.Tensor, Corrections]:
     """
     :param weights: w, (m, a, k)
-    :param displacements: δ, (d, m, 1 or a, k)
-    :return: E_w[δ], (d, m, a), and E_w[δδᵀ], (d, d, m, a)
+    :param actions: δ of the actions
+    :param states: δ of the states
+    :param workspace: to work in
+    :return: ℓ up to a factor for each row, in the workspace, (m, a, k); and how it came about
     """
-    d, _, n_own, _ = displacements.shape
-    pairs = [(i, j) for i in range(d) for j in range(i, d)]
-    if n_own == 1 and weights.shape[1] >= d:
-        # The same for many actions: all products of displacements are made once, and one product with the weights is left.
-        # They are d (d + 3) / 2 numbers for a query's neighbour, where the weights are as many as actions.
-        planes = [*displacements[:, :, 0], *(displacements[i, :, 0] * displacements[j, :, 0] for i, j in pairs)]
-        sums = list((weights @ th.stack(planes, dim=-1)).unbind(dim=-1))
-    else:
-        weighted = [weights * plane for plane in displacements]
-        sums = [plane.sum(dim=-1) for plane in weighted]
-        sums += [(weighted[i] * displacements[j]).sum(dim=-1) for i, j in pairs]
-    seconds = dict(zip(pairs, sums[d:], strict=True))
-    moments = th.stack([seconds[min(i, j), max(i, j)] for i in range(d) for j in range(d)])
-    return th.stack(sums[:d]), moments.view(d, d, *moments.shape[1:])
+    by_action = correction(weights, actions)
+    half_way = by_action.applied(weights, actions, workspace.array("half way", *weights.shape))
+    by_state = correction(half_way, states)
+    corrected = by_state.applied(half_way, states, workspace.array("corrected", *weights.shape))
+    return corrected, Corrections(by_action, by_state, small(corrected.sum(dim=-1)))
 
 
-def _weighted_sums(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
+def corrected_derivative(
+    weights: th.Tensor,
+    values: th.Tensor,
+    actions: Displacements,
+    states: Displacements,
+    corrections: Corrections | None,
+    workspace: Workspace,
+) -> tuple[th.Tensor, th.Tensor]:
     """
-    :param weights: (m, a, k)
-    :param displacements: δ, (d, m, 1 or a, k)
-    :return: Σ_j w_j δ_j, (d, m, a)
-    """
-    if displacements.shape[2] == 1:
-        return (weights @ displacements[:, :, 0].permute(1, 2, 0).contiguous()).permute(2, 0, 1)
-    return th.stack([(weights * plane).sum(dim=-1) for plane in displacements])
+    Of v = Σ_j ℓ_j q_j by the action a, on which the weights w depend, w_j ∝ ψ_j exp(−½‖δ_j‖²), and the ways δ_j = a_j − a.
 
-
-def corrected_weights(weights: th.Tensor, displacements: th.Tensor) -> th.Tensor:
-    """
-    ℓ.
-
-    :param weights: w, rows that sum to one, (m, a, k)
-    :param displacements: δ, (d, m, 1 or a, k)
-    :return: rows that sum to one, (m, a, k)
-    """
-    return correction(weights, displacements).of(weights)
-
-
-def derivatives(
-    weights: th.Tensor, displacements: th.Tensor, fit: Correction, q_values: th.Tensor
-) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
-    """
-    v = Σ_j ℓ_j q_j and its derivatives: by the weights w_j, which is what takes the place of q_j as seen from w; and by the
-    place that δ is measured from, in units of the bandwidth, with w held constant.
-
-    With A_j = (q_j − v) / Σ_l w_l f_l, f the factor, dv = Σ_j A_j (f_j dw_j + w_j df_j). Where the clip does not act
+    **One correction.** Let weights u, which sum to one, become ℓ_j = u_j f_j / T with f_j = max(l_j, c), l_j = 1 + bᵀδ_j and
+    T = Σ_j u_j f_j. With A_j = (q_j − v) / T, dv = Σ_j A_j (f_j du_j + u_j df_j). Where the clip does not act
     df_j = δ_jᵀ db + bᵀdδ, and M b = −m, with the first moments m and the second ones M, gives
 
-        db = −M⁻¹ (Σ_j dw_j δ_j (1 + bᵀδ_j) + (1 + mᵀb) dδ + (bᵀdδ) m).
+        db = −M⁻¹ (Σ_j du_j δ_j l_j + (1 + mᵀb) dδ + (bᵀdδ) m).
 
-    With g = Σ_j A_j w_j δ_j and g₀ = Σ_j A_j w_j over entries that are not clipped, and y = M⁻¹ g, so that yᵀm = −gᵀb,
+    With g = Σ_j A_j u_j δ_j and g₀ = Σ_j A_j u_j over entries that are not clipped, and y = M⁻¹ g, so that yᵀm = −gᵀb,
 
-        ∂v/∂w_j = A_j f_j − (yᵀδ_j) (1 + bᵀδ_j),
+        ∂v/∂u_j = A_j f_j − (yᵀδ_j) l_j,
         −∂v/∂δ = (1 + mᵀb) y − (gᵀb + g₀) b.
 
-    :param weights: w, (m, a, k)
-    :param displacements: δ, (d, m, 1 or a, k)
-    :param fit: their correction
-    :param q_values: at each query's neighbours, (m, 1 or a, k)
-    :return: (m, a, 1), (m, a, k) and (m, a, d)
+    ∂v/∂u takes the place of q as seen from u, and its mean needs no sum: Σ_j u_j A_j f_j is zero and Σ_j u_j δ_j l_j is
+    m + (M − λI) b = −λ b, so that
+
+        Σ_j u_j ∂v/∂u_j = λ yᵀb.
+
+    **Two.** So the states' correction leads from q back to what it was given, and the actions' from there to w. Then
+    ∂v/∂a = Σ_j w_j (∂v/∂w_j − mean) δ_j − ∂v/∂δ.
+
+    :param weights: w, rows that sum to one, (m, a, k)
+    :param values: q at each query's neighbours, held constant, (m, k)
+    :param actions: δ of the actions
+    :param states: δ of the states
+    :param corrections: of these weights; None to find them
+    :param workspace: to work in
+    :return: v, (m, a), and ∂v/∂a in units of the bandwidth, (m, a, d_a)
     """
-    factor = fit.factor
-    corrected = weights * factor
-    total = corrected.sum(dim=-1, keepdim=True)
-    mean = corrected.mul_(q_values).sum(dim=-1, keepdim=True) / total
-    advantages = (q_values - mean).div_(total)
-    # What is clipped counts for nothing here. (To multiply is much quicker than to fill by a mask.)
-    pulls = (advantages * weights).mul_((fit.linear > LEAST_SHARE).to(weights.dtype))
-    g = _weighted_sums(pulls, displacements)
-    y = _solve(fit.moments, g)
-    by_weight = advantages.mul_(factor).sub_(_product(y, displacements).mul_(fit.linear))
-    moved = 1.0 + (fit.mean * fit.slope).sum(dim=0)
-    turned = (g * fit.slope).sum(dim=0) + pulls.sum(dim=-1)
-    return mean, by_weight, (moved * y - turned * fit.slope).permute(1, 2, 0)
+    if corrections is None:
+        _, corrections = correct(weights, actions, states, workspace)
+    by_action, by_state = corrections.by_action, corrections.by_state
+    action_linear, state_linear, half_way, pulls, seen, scratch = (
+        workspace.array(name, *weights.shape)
+        for name in ("action linear", "state linear", "half way", "pulls", "seen", "scratch")
+    )
+    actions.linear(by_action.slope, 1.0, action_linear)
+    th.clamp(action_linear, min=LEAST_SHARE, out=half_way).mul_(weights)
+    states.linear(by_state.slope, 1.0, state_linear)
+    th.clamp(state_linear, min=LEAST_SHARE, out=scratch)
+    # Values have a large common part, of which the first neighbour's rids the sums.
+    differences = (values - values[:, :1])[:, None, :]
+    mean = batch_product(th.mul(half_way, scratch, out=pulls), differences.mT) / tensor(corrections.total)[..., None]
+
+    # Through the correction by states, everything times T.
+    th.sub(differences, mean, out=seen)
+    th.gt(state_linear, LEAST_SHARE, out=pulls).mul_(half_way).mul_(seen)
+    y = _solve(by_state.moments, states.sums(pulls)[1] / by_state.total)
+    seen.mul_(scratch).addcmul_(states.linear(y, 0.0, scratch), state_linear, value=-1.0)
+    seen.sub_(tensor(_mean_seen(by_state, y))[..., None])
+
+    # Through the correction by actions, everything times its T as well. What is clipped there has a constant factor, and the
+    # rest a linear one: Σ_j w_j A_j f_j δ_j = Σ_clipped w_j A_j c δ_j + Σ_others w_j A_j (δ_j + δ_j δ_jᵀ b).
+    _, all_g = actions.sums(seen.mul_(weights))
+    g0, g, h = actions.moments(th.gt(action_linear, LEAST_SHARE, out=pulls).mul_(seen))
+    y = _solve(by_action.moments, g)
+    covariance = LEAST_SHARE * (all_g - g) + g + _times(h, by_action.slope)
+    tilted = by_action.tilted
+    if tilted is None:
+        tilted = actions.moments(action_linear.mul_(weights))[2]
+    covariance = covariance - _times(tilted, y) - _mean_seen(by_action, y) * by_action.mean
+    moved = 1.0 + (by_action.mean * by_action.slope).sum(0)
+    turned = (g * by_action.slope).sum(0) + g0
+    of_action = (covariance + moved * y - turned * by_action.slope) / corrections.total
+    return mean[..., 0] + values[:, :1], tensor(of_action).permute(1, 2, 0)
 
 
-def _product(slope: th.Tensor, displacements: th.Tensor) -> th.Tensor:
-    """
-    :param slope: (d, m, a)
-    :param displacements: δ, (d, m, 1 or a, k)
-    :return: slopeᵀ δ, (m, a, k)
-    """
-    total: th.Tensor | None = None
-    for part, plane in zip(slope, displacements, strict=True):
-        if total is None:
-            total = part[..., None] * plane
-        else:
-            total.addcmul_(part[..., None], plane)
-    assert total is not None
-    return total
+def _mean_seen(fit: Correction, y: Small) -> Small:
+    """λ yᵀb, (m, a)."""
+    return fit.ridge * (y * fit.slope).sum(0)
 
 
-def _solve(matrix: th.Tensor, rhs: th.Tensor) -> th.Tensor:
+def _times(matrix: Small, vector: Small) -> Small:
+    """(d, d, m, a) by (d, m, a)."""
+    return (matrix * vector).sum(1)
+
+
+def _solve(matrix: Small, rhs: Small) -> Small:
     """
     Very many very small systems at once, by elimination: the libraries that a GPU has for it take one after the other.
 
@@ -178,15 +235,15 @@ def _solve(matrix: th.Tensor, rhs: th.Tensor) -> th.Tensor:
     :return: (d, …)
     """
     triangle = []
-    for _ in range(len(rhs)):
+    for _ in range(len(rhs) - 1):
         pivot_row = matrix[0]
         triangle.append((pivot_row, rhs[0]))
         factor = matrix[1:, 0] / pivot_row[0]
         rhs = rhs[1:] - factor * rhs[0]
         matrix = matrix[1:, 1:] - factor[:, None] * pivot_row[1:]
-    solution: list[th.Tensor] = []
+    solution = [rhs[0] / matrix[0, 0]]
     for pivot_row, remaining in reversed(triangle):
         for coefficient, known in zip(pivot_row[1:], reversed(solution), strict=True):
             remaining = remaining - coefficient * known
         solution.append(remaining / pivot_row[0])
-    return th.stack(solution[::-1])
+    return th.stack(solution[::-1]) if isinstance(rhs, th.Tensor) else np.stack(solution[::-1])

@@ -1,13 +1,39 @@
 """The samples that every estimate is made of, and what they weigh at the states one asks about."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch as th
 
 from sb3_nopg.common import gpu_kernels as fused
-from sb3_nopg.kernels.local_linear import corrected_weights, correction, derivatives
+from sb3_nopg.kernels.displacements import (
+    Displacements,
+    OwnDisplacements,
+    SharedDisplacements,
+    batch_product,
+    n_kept_powers,
+    powers_of,
+    small,
+    tensor,
+)
+from sb3_nopg.kernels.local_linear import Corrections, correct, corrected_derivative
 from sb3_nopg.kernels.neighbors import NeighborCount, NeighborLists, find_neighbors
 from sb3_nopg.kernels.weights import action_derivative, largest_weights, log_action_kernel, responsibilities, row_blocks
+from sb3_nopg.kernels.workspace import Workspace
+
+
+@dataclass
+class _Kept:
+    """
+    What need not be made again for every policy.
+
+    :param workspace: on the CPU; a GPU's blocks are too large to keep room for them, and it need not
+    :param state_powers: of the ways to the neighbours' states, (m, c, k)
+    """
+
+    workspace: Workspace | None = None
+    state_powers: th.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -18,11 +44,13 @@ class Queries:
     :param states: (m, d_s)
     :param neighbors: (m, k)
     :param neighbor_actions: actions of each state's neighbours, divided by the bandwidth, (d_a, m, k)
+    :param kept: what was made for these once
     """
 
     states: th.Tensor
     neighbors: NeighborLists
     neighbor_actions: th.Tensor
+    kept: "_Kept" = field(default_factory=lambda: _Kept(), compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -42,29 +70,18 @@ class Queries:
 
 
 @dataclass(frozen=True)
-class Displacements:
-    """
-    From queries to their neighbours, in units of the bandwidths.
-
-    :param states: (d_s, m, 1, k)
-    :param actions: (d_a, m, a, k)
-    """
-
-    states: th.Tensor
-    actions: th.Tensor
-
-
-@dataclass(frozen=True)
 class KernelWeights:
     """
     ε at some queries: the kernels' normalised product, for the actions that a policy takes there.
 
     :param actions: in the environment's units, (m, a, d_a)
     :param rows: they sum to one, or to their confidence, (m, a, k)
+    :param corrections: to first order, where these are wanted and known already
     """
 
     actions: th.Tensor
     rows: th.Tensor
+    corrections: Corrections | None = None
 
     def of(self, chosen: th.Tensor) -> "KernelWeights":
         """
@@ -72,7 +89,25 @@ class KernelWeights:
 
         :param chosen: their numbers, (rows,)
         """
-        return KernelWeights(self.actions[chosen], self.rows[chosen])
+        corrections = None if self.corrections is None else self.corrections.of(chosen)
+        return KernelWeights(self.actions[chosen], self.rows[chosen], corrections)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """
+    Some of the queries.
+
+    :param rows: which
+    :param corrected: weights up to a factor, in memory that the next block has, (rows, a, k)
+    :param factor: of each row, so that it sums to what it should, (rows, a)
+    :param corrections: that made them
+    """
+
+    rows: slice
+    corrected: th.Tensor
+    factor: th.Tensor
+    corrections: Corrections
 
 
 @dataclass(frozen=True)
@@ -149,17 +184,47 @@ class Support:
         """
         if not self.local_linear:
             return weights.rows
-        corrected, columns = th.empty_like(weights.rows), self.observations.T.contiguous()
-        for rows in row_blocks(weights.rows, self._depth):
-            displacements = self._displacements(queries, rows, columns, weights.actions)
-            corrected[rows] = self._corrected(weights.rows[rows], displacements)
+        corrected = th.empty_like(weights.rows)
+        for block in self._corrected_blocks(queries, weights):
+            th.mul(block.corrected, block.factor[..., None], out=corrected[block.rows])
         return corrected
 
-    def _corrected(self, kernel_weights: th.Tensor, displacements: Displacements) -> th.Tensor:
-        if self.pessimism == 0.0:
-            return _corrected_twice(kernel_weights, displacements)
-        weights, confidence = _normalized(kernel_weights)
-        return _corrected_twice(weights, displacements).mul_(confidence)
+    def averaged(self, queries: Queries, weights: KernelWeights) -> tuple[th.Tensor, KernelWeights]:
+        """
+        The stochastic policy's mean, over its actions, of normalised weights.
+
+        :param queries: m states
+        :param weights: ε
+        :return: of weights corrected to first order where that is wanted, (m, k); and ε with what corrects it, for the
+            derivative
+        """
+        n_actions = weights.rows.shape[1]
+        if not self.local_linear:
+            return weights.rows[:, 0] if n_actions == 1 else weights.rows.mean(dim=1), weights
+        mean = weights.rows.new_empty(len(queries), weights.rows.shape[2])
+        parts = []
+        for block in self._corrected_blocks(queries, weights):
+            if n_actions == 1:
+                th.mul(block.corrected[:, 0], block.factor, out=mean[block.rows])
+            else:
+                shares = (block.factor / n_actions)[:, None, :]
+                batch_product(shares, block.corrected, out=mean[block.rows][:, None, :])
+            if self._corrections_are_small(weights):
+                parts.append(block.corrections)
+        return mean, replace(weights, corrections=Corrections.joined(parts) if parts else None)
+
+    def _corrections_are_small(self, weights: KernelWeights) -> bool:
+        """Whether to keep them takes less memory than the weights. Else it is better to find them again."""
+        return sum((d + 1) ** 2 for d in (len(self.state_bandwidth), len(self.action_bandwidth))) < weights.rows.shape[2]
+
+    def _corrected_blocks(self, queries: Queries, weights: KernelWeights) -> Iterator[_Block]:
+        workspace = _workspace_of(queries)
+        for rows in row_blocks(weights.rows, self._depth):
+            kernel_weights, confidence = self._normalized(weights.rows[rows])
+            displacements = self._displacements(queries, rows, weights.actions, workspace)
+            corrected, corrections = correct(kernel_weights, *displacements, workspace)
+            factor = confidence[..., 0] / tensor(corrections.total)
+            yield _Block(rows, corrected, factor, corrections)
 
     def action_derivative(self, queries: Queries, weights: KernelWeights, values: th.Tensor) -> th.Tensor:
         """
@@ -178,14 +243,25 @@ class Support:
             return fused.action_derivative(weights.rows, indices, values, queries.neighbor_actions)
         neighbor_values = queries.neighbors.gather(values)
         derivative = th.empty_like(weights.actions)
-        columns = self.observations.T.contiguous()
+        workspace = _workspace_of(queries)
         for rows in row_blocks(weights.rows, self._depth):
-            displacements = self._displacements(queries, rows, columns, weights.actions) if self.local_linear else None
-            parts = (weights.rows[rows], neighbor_values[rows], queries.neighbor_actions[:, rows], displacements)
-            if self.pessimism == 0.0:
-                derivative[rows] = self._mean_derivative(*parts)[1]
+            kernel_weights, confidence = self._normalized(weights.rows[rows])
+            if self.local_linear:
+                displacements = self._displacements(queries, rows, weights.actions, workspace)
+                corrections = None if weights.corrections is None else weights.corrections.of(rows)
+                mean, of_mean = corrected_derivative(
+                    kernel_weights, neighbor_values[rows], *displacements, corrections, workspace
+                )
             else:
-                derivative[rows] = self._pessimistic_derivative(*parts, weights.actions[rows])
+                mean, of_mean = _mean_derivative(kernel_weights, neighbor_values[rows], queries.neighbor_actions[:, rows])
+            if self.pessimism != 0.0:
+                # ∂(c u)/∂a = c ∂u/∂a + u ∂c/∂a, where c = M / (M + κ) gives ∂c/∂a = c (1 − c) ∂log M/∂a, and ∂log M/∂a is
+                # the mean way, under the kernel weights, from the action to the neighbours' actions.
+                neighbor_actions = queries.neighbor_actions[:, rows, None, :]
+                mean_action = th.stack([(kernel_weights * plane).sum(dim=-1) for plane in neighbor_actions], dim=-1)
+                way = mean_action - weights.actions[rows] / self.action_bandwidth
+                of_mean = confidence * (of_mean + mean[..., None] * (1.0 - confidence) * way)
+            derivative[rows] = of_mean
         return derivative
 
     @property
@@ -193,55 +269,70 @@ class Support:
         """How many numbers a pair of query and neighbour takes, roughly."""
         return len(self.state_bandwidth) + len(self.action_bandwidth) if self.local_linear else 1
 
-    @staticmethod
-    def _mean_derivative(
-        weights: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor, displacements: Displacements | None
-    ) -> tuple[th.Tensor, th.Tensor]:
-        """u and ∂u/∂a for rows that sum to one, (m, a, 1) and (m, a, d_a)."""
-        values = values[:, None, :]
-        if displacements is None:
-            return (weights * values).sum(dim=-1, keepdim=True), action_derivative(weights, values, neighbor_actions)
-        by_action = correction(weights, displacements.actions)
-        corrected = by_action.of(weights)
-        by_state = correction(corrected, displacements.states)
-        # Backwards through both corrections.
-        mean, by_weight, _ = derivatives(corrected, displacements.states, by_state, values)
-        _, by_weight, directly = derivatives(weights, displacements.actions, by_action, by_weight)
-        return mean, action_derivative(weights, by_weight, neighbor_actions) + directly
-
-    def _pessimistic_derivative(
-        self,
-        kernel_weights: th.Tensor,
-        values: th.Tensor,
-        neighbor_actions: th.Tensor,
-        displacements: Displacements | None,
-        actions: th.Tensor,
-    ) -> th.Tensor:
+    def _normalized(self, kernel_weights: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """
-        ∂(c u)/∂a = c ∂u/∂a + u ∂c/∂a, where c = M / (M + κ) gives ∂c/∂a = c (1 − c) ∂log M/∂a, and ∂log M/∂a is the mean
-        way, under the kernel weights, from the action to the neighbours' actions.
+        :param kernel_weights: rows that sum to their confidence, (m, a, k)
+        :return: rows that sum to one, (m, a, k), and the confidence, (m, a, 1)
         """
-        weights, confidence = _normalized(kernel_weights)
-        mean, derivative = self._mean_derivative(weights, values, neighbor_actions, displacements)
-        mean_action = th.stack([(weights * neighbors[:, None, :]).sum(dim=-1) for neighbors in neighbor_actions], dim=-1)
-        by_confidence = mean * (1.0 - confidence) * (mean_action - actions / self.action_bandwidth)
-        return confidence * (derivative + by_confidence)
+        if self.pessimism == 0.0:
+            return kernel_weights, kernel_weights.new_ones(1, 1, 1)
+        confidence = kernel_weights.sum(dim=-1, keepdim=True)
+        # Where the confidence is too small for a number, any weights will do: nothing is made of them.
+        lost = confidence < th.finfo(kernel_weights.dtype).tiny
+        return th.where(lost, 1.0 / kernel_weights.shape[-1], kernel_weights / confidence), confidence
 
-    def _displacements(self, queries: Queries, rows: slice, columns: th.Tensor, actions: th.Tensor) -> Displacements:
+    def _displacements(
+        self, queries: Queries, rows: slice, actions: th.Tensor, workspace: Workspace
+    ) -> tuple[Displacements, Displacements]:
         """
-        From some queries to their neighbours in units of the bandwidths.
+        From some queries to their neighbours in units of the bandwidths, those of the actions and of the states.
 
-        :param columns: ``self.observations`` with one dimension after the other in memory, (d_s, n)
         :param actions: at all queries, (m, a, d_a)
+        :param workspace: to keep them in
         """
+        scaled = (actions[rows] / self.action_bandwidth).permute(2, 0, 1)  # (d_a, m, a)
+        neighbor_actions = queries.neighbor_actions[:, rows]
+        (d_a, m, k), d_s = neighbor_actions.shape, len(self.state_bandwidth)
+        if actions.shape[1] < d_s:
+            ways = workspace.array("actions", *scaled.shape, k)
+            th.sub(neighbor_actions[:, :, None, :], scaled[..., None], out=ways)
+            planes = self._state_planes(queries, rows, workspace)
+            return OwnDisplacements(ways, workspace), OwnDisplacements(planes[:, :, None], workspace)
+        # From the middle of the policy's actions: the neighbours that weigh most are around it.
+        middle = scaled.mean(dim=2, keepdim=True)
+        ways = th.sub(neighbor_actions, middle, out=workspace.array("actions", *neighbor_actions.shape))
+        action_kept_powers = powers_of(ways, workspace.array("powers of actions", m, n_kept_powers(d_a), k))
+        by_action = SharedDisplacements(action_kept_powers, d_a, small(scaled - middle))
+        return by_action, SharedDisplacements(self._state_powers(queries, rows, actions.shape[1], workspace), d_s)
+
+    def _state_powers(self, queries: Queries, rows: slice, n_actions: int, workspace: Workspace) -> th.Tensor:
+        """Of the ways to the neighbours' states, which no policy changes: kept where that takes no more than ε does."""
+        d_s, k = len(self.state_bandwidth), queries.neighbors.n_neighbors
+        if n_kept_powers(d_s) > n_actions:
+            shape = (len(queries.states[rows]), n_kept_powers(d_s), k)
+            planes = self._state_planes(queries, rows, workspace)
+            return powers_of(planes, workspace.array("powers of states", *shape))
+        if queries.kept.state_powers is None:
+            powers = queries.states.new_empty(len(queries), n_kept_powers(d_s), k)
+            for block in row_blocks(powers):
+                powers_of(self._state_planes(queries, block, workspace), powers[block])
+            queries.kept.state_powers = powers
+        return queries.kept.state_powers[rows]
+
+    def _state_planes(self, queries: Queries, rows: slice, workspace: Workspace) -> th.Tensor:
+        """The ways from some queries to their neighbours' states, (d_s, m, k)."""
         indices = None if queries.neighbors.indices is None else queries.neighbors.indices[rows]
-        n_columns = queries.neighbors.n_neighbors
-        planes = columns.new_empty(len(columns), len(queries.states[rows]), n_columns)
-        for plane, column, state, bandwidth in zip(planes, columns, queries.states[rows].T, self.state_bandwidth, strict=True):
+        states = queries.states[rows]
+        planes = workspace.array("states", states.shape[1], len(states), queries.neighbors.n_neighbors)
+        for plane, column, state, bandwidth in zip(planes, self._columns, states.T, self.state_bandwidth, strict=True):
             neighbors = column if indices is None else column.index_select(0, indices.reshape(-1)).view(indices.shape)
             th.sub(neighbors, state[:, None], out=plane).div_(bandwidth)
-        scaled = (actions[rows] / self.action_bandwidth).permute(2, 0, 1)
-        return Displacements(planes[:, :, None], queries.neighbor_actions[:, rows, None, :] - scaled[..., None])
+        return planes
+
+    @cached_property
+    def _columns(self) -> th.Tensor:
+        """The samples' states with one dimension after the other in memory, (d_s, n)."""
+        return self.observations.T.contiguous()
 
     def _weights(self, log_state_kernel: th.Tensor, neighbor_actions: th.Tensor, actions: th.Tensor) -> th.Tensor:
         log_kernel = log_action_kernel(actions / self.action_bandwidth, neighbor_actions)
@@ -288,16 +379,15 @@ class Support:
         return float(th.sigmoid(log_dropped[:, None] - self.kernel_mass(queries, actions)).max())
 
 
-def _corrected_twice(weights: th.Tensor, displacements: Displacements) -> th.Tensor:
-    return corrected_weights(corrected_weights(weights, displacements.actions), displacements.states)
+def _mean_derivative(weights: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """u and ∂u/∂a for rows that sum to one and are not corrected, (m, a) and (m, a, d_a)."""
+    values = values[:, None, :]
+    return (weights * values).sum(dim=-1), action_derivative(weights, values, neighbor_actions)
 
 
-def _normalized(kernel_weights: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
-    """
-    :param kernel_weights: rows that sum to their confidence, (m, a, k)
-    :return: rows that sum to one, (m, a, k), and the confidence, (m, a, 1)
-    """
-    confidence = kernel_weights.sum(dim=-1, keepdim=True)
-    # Where the confidence is too small for a number, any weights will do: nothing is made of them.
-    lost = confidence < th.finfo(kernel_weights.dtype).tiny
-    return th.where(lost, 1.0 / kernel_weights.shape[-1], kernel_weights / confidence), confidence
+def _workspace_of(queries: Queries) -> Workspace:
+    if queries.states.device.type != "cpu":
+        return Workspace(queries.states)
+    if queries.kept.workspace is None:
+        queries.kept.workspace = Workspace(queries.states)
+    return queries.kept.workspace

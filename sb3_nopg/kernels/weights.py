@@ -8,7 +8,7 @@ import torch as th
 # Work on so many entries at a time fits a processor's cache, and its results a piece of memory that is in use already: fresh
 # pages cost more than the arithmetic. A GPU wants as much at once as leaves its memory to what is kept.
 _BLOCK_ENTRIES = 2**18
-_DEEP_BLOCK_ENTRIES = 2**20
+_DEEP_BLOCK_ENTRIES = 2**21
 _GPU_BLOCK_ENTRIES = 2**26
 
 
@@ -19,7 +19,8 @@ def row_blocks(weights: th.Tensor, depth: int = 1) -> Iterator[slice]:
     :return: ranges of rows, one after the other
     """
     n_rows = len(weights)
-    # Where much is computed for each entry, many small steps are: they want larger blocks than the cache does.
+    # Where much is computed for each entry, in memory that is used again, it is the beginnings of many steps that count: they
+    # want larger blocks than the cache does.
     in_memory = _BLOCK_ENTRIES if depth == 1 else _DEEP_BLOCK_ENTRIES
     n_entries = (_GPU_BLOCK_ENTRIES if weights.is_cuda else in_memory) // depth
     size = max(1, n_entries * n_rows // max(1, weights.numel()))

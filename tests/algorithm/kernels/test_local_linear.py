@@ -11,8 +11,13 @@ from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, rando
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.kernels.local_linear import LEAST_SHARE, RIDGE, corrected_weights, correction, derivatives
+from sb3_nopg.kernels import displacements as of_displacements
+from sb3_nopg.kernels import local_linear
+from sb3_nopg.kernels import support as support_module
+from sb3_nopg.kernels.displacements import OwnDisplacements, SharedDisplacements, batch_product, powers_of, tensor
+from sb3_nopg.kernels.local_linear import LEAST_SHARE, RIDGE, correct, corrected_derivative, correction
 from sb3_nopg.kernels.support import Support
+from sb3_nopg.kernels.workspace import Workspace
 
 
 def random_rows(seed=0, m=5, a=2, k=12, d=3, spread=1.0, shift=0.0, per_action=False):
@@ -40,45 +45,98 @@ def obvious(weights, displacements):
     return result
 
 
+def displaced(displacements, weights):
+    """As many of the engine's forms of displacements as these can have."""
+    forms = [OwnDisplacements(displacements, Workspace(weights))]
+    if displacements.shape[2] == 1:
+        planes = displacements[:, :, 0]
+        forms.append(SharedDisplacements(powers_of(planes), len(planes)))
+        offset = 0.3 * np.random.default_rng(0).normal(size=(len(displacements), 1, 1)).astype(displacements.numpy().dtype)
+        offset = offset * np.ones(weights.shape[:2], dtype=offset.dtype)
+        moved = planes + th.from_numpy(offset)[..., :1]
+        forms.append(SharedDisplacements(powers_of(moved), len(planes), of_displacements.small(th.from_numpy(offset))))
+    return forms
+
+
+def corrected_weights(weights, displacements):
+    fit = correction(weights, displacements)
+    corrected = fit.applied(weights, displacements, th.empty_like(weights))
+    return corrected / corrected.sum(dim=-1, keepdim=True)
+
+
 @pytest.mark.parametrize("per_action", [False, True])
 @pytest.mark.parametrize("shift", [0.0, 0.5, 3.0])
-def test_weights_are_the_formula(shift, per_action):
+@pytest.mark.parametrize("total", [1.0, 7.0])
+def test_weights_are_the_formula(shift, per_action, total):
     weights, displacements, _ = random_rows(shift=shift, per_action=per_action)
-    ours = corrected_weights(weights, displacements)
-    np.testing.assert_allclose(ours, obvious(weights, displacements), rtol=1e-12)
-    np.testing.assert_allclose(ours.sum(dim=-1), 1.0, rtol=1e-13)
-    assert bool((ours > 0).all())
+    for form in displaced(displacements, weights):
+        ours = corrected_weights(total * weights, form)
+        np.testing.assert_allclose(ours, obvious(weights, displacements), rtol=1e-12)
+        assert bool((ours > 0).all())
 
 
 def test_the_mean_of_the_samples_moves_to_the_query():
     weights, displacements, _ = random_rows(k=60, shift=0.3)
-    before, after = (mean_displacement(w, displacements) for w in (weights, corrected_weights(weights, displacements)))
-    assert bool((after < 0.35 * before).all())
+    for form in displaced(displacements, weights):
+        before, after = (mean_displacement(w, displacements) for w in (weights, corrected_weights(weights, form)))
+        assert bool((after < 0.35 * before).all())
 
 
 def test_samples_about_the_query_stay_as_they_are():
     weights, displacements, _ = random_rows()
     weights = th.cat([weights, weights], dim=-1) / 2.0
     displacements = th.cat([displacements, -displacements], dim=-1)
-    np.testing.assert_allclose(corrected_weights(weights, displacements), weights, rtol=1e-12)
+    for form in displaced(displacements, weights):
+        np.testing.assert_allclose(corrected_weights(weights, form), weights, rtol=1e-12)
 
 
-@pytest.mark.parametrize("per_action", [False, True])
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("with_out", [False, True])
+def test_products_of_small_matrices(n_threads, with_out, monkeypatch):
+    monkeypatch.setattr(of_displacements.th, "get_num_threads", lambda: n_threads)
+    generator = th.Generator().manual_seed(0)
+    left, right = th.randn(4, 3, 5, generator=generator), th.randn(4, 2, 5, generator=generator).mT
+    out = th.empty(4, 3, 2) if with_out else None
+    product = batch_product(left, right, out)
+    np.testing.assert_allclose(product, th.einsum("mpq,mqr->mpr", left, right), rtol=1e-5, atol=1e-6)
+    assert out is None or product.data_ptr() == out.data_ptr()
+
+
+def as_on_a_gpu(monkeypatch):
+    """Small arrays are tensors there too, and torch makes all products."""
+    for module in (of_displacements, local_linear, support_module):
+        monkeypatch.setattr(module, "small", lambda x: x)
+    monkeypatch.setattr(of_displacements.th, "get_num_threads", lambda: 2)
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.7, 2.0])
-def test_derivatives_equal_autograd(shift, per_action):
-    weights, displacements, values = random_rows(shift=shift, per_action=per_action)
-    logits = weights.log().requires_grad_()
-    place = th.zeros(*weights.shape[:2], len(displacements), dtype=th.float64, requires_grad=True)
-    seen_from = displacements - place.permute(2, 0, 1)[..., None]
-    total = (corrected_weights(th.softmax(logits, dim=-1), seen_from) * values).sum()
-    expected, expected_by_place = th.autograd.grad(total, (logits, place))
-    value, by_weight, by_place = derivatives(weights, displacements, correction(weights, displacements), values)
-    assert float(value.sum()) == pytest.approx(total.item(), rel=1e-12)
-    ours = weights * (by_weight - (weights * by_weight).sum(dim=-1, keepdim=True))
-    np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-13)
-    np.testing.assert_allclose(by_place, expected_by_place, rtol=1e-9, atol=1e-13)
+@pytest.mark.parametrize("d_a", [1, 3])
+@pytest.mark.parametrize("large_part", [0.0, 1e6])
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+def test_derivative_equals_autograd_through_the_formula(shift, d_a, large_part, on_a_gpu, monkeypatch):
+    if on_a_gpu:
+        as_on_a_gpu(monkeypatch)
+    _, states, values = random_rows(seed=1, shift=shift)
+    generator = th.Generator().manual_seed(2)
+    log_state_kernel = th.randn(5, 1, 12, generator=generator, dtype=th.float64)
+    place = th.randn(5, 2, d_a, generator=generator, dtype=th.float64).requires_grad_()
+    neighbor_actions = th.randn(d_a, 5, 1, 12, generator=generator, dtype=th.float64)
+    actions = neighbor_actions - place.permute(2, 0, 1)[..., None]
+    weights = th.softmax(log_state_kernel - 0.5 * actions.square().sum(dim=0), dim=-1)
+    half_way = obvious(weights, actions)
+    value = (obvious(half_way, states) * values).sum(dim=-1)
+    (expected,) = th.autograd.grad(value.sum(), place)
+    weights, actions = weights.detach(), actions.detach()
+    for form in displaced(states, weights):
+        own, workspace = OwnDisplacements(actions, Workspace(weights)), Workspace(weights)
+        _, corrections = correct(weights, own, form, workspace)
+        for known in (None, corrections):
+            mean, ours = corrected_derivative(weights, values[:, 0] + large_part, own, form, known, workspace)
+            np.testing.assert_allclose(mean - large_part, value.detach(), rtol=1e-9, atol=1e-15 * large_part)
+            np.testing.assert_allclose(ours, expected, rtol=1e-9 + 1e-14 * large_part, atol=1e-13 + 1e-15 * large_part)
     if shift == 2.0:
-        assert bool((correction(weights, displacements).linear < LEAST_SHARE).any()), "the clip must take part"
+        slope = tensor(correction(half_way.detach(), form).slope)
+        assert bool((1.0 + (slope[..., None] * states).sum(dim=0) < LEAST_SHARE).any()), "the clip must take part"
 
 
 def one_dimensional(actions, states):
@@ -113,24 +171,30 @@ def test_where_samples_cannot_meet_both_the_state_comes_first():
 @pytest.mark.parametrize("dtype", [th.float32, th.float64])
 @pytest.mark.parametrize("distance", [1e2, 1e4, 1e6])
 def test_far_from_all_samples_weights_stay_weights(dtype, distance):
-    weights, displacements, values = random_rows(shift=distance, per_action=True)
-    weights, displacements, values = (x.to(dtype) for x in (weights, displacements, values))
-    corrected = corrected_weights(weights, displacements)
-    np.testing.assert_allclose(corrected.sum(dim=-1), 1.0, rtol=1e-5)
-    parts = derivatives(weights, displacements, correction(weights, displacements), values)
-    assert all(bool(part.isfinite().all()) for part in parts)
+    weights, displacements, values = (x.to(dtype) for x in random_rows(shift=distance))
+    own = OwnDisplacements(displacements.expand(-1, -1, 2, -1), Workspace(weights))
+    for form in displaced(displacements, weights):
+        np.testing.assert_allclose(corrected_weights(weights, form).sum(dim=-1), 1.0, rtol=1e-5)
+        parts = corrected_derivative(weights, values[:, 0], own, form, None, Workspace(weights))
+        assert all(bool(part.isfinite().all()) for part in parts)
 
 
 @pytest.mark.parametrize("n_neighbors", [None, 12])
 @pytest.mark.parametrize("stochastic", [False, True])
 @pytest.mark.parametrize("n_next_state_samples", [1, 3])
-def test_return_and_gradient_against_a_dense_solve(n_neighbors, stochastic, n_next_state_samples):
+@pytest.mark.parametrize("on_a_gpu", [False, True])
+@pytest.mark.parametrize("n_actions", [4, 7])
+def test_return_and_gradient_against_a_dense_solve(
+    n_neighbors, stochastic, n_next_state_samples, on_a_gpu, n_actions, monkeypatch
+):
+    if on_a_gpu:
+        as_on_a_gpu(monkeypatch)
     oracle = dataclasses.replace(
         random_problem(seed=3, n_neighbors=n_neighbors, n_next_state_samples=n_next_state_samples), local_linear=True
     )
     policy = TinyPolicy(2, 1, stochastic, seed=1)
     problem = engine_problem(oracle, local_linear=True)
-    noise = np.random.default_rng(5).normal(size=(len(problem.queries), 4, 1)) if stochastic else None
+    noise = np.random.default_rng(5).normal(size=(len(problem.queries), n_actions, 1)) if stochastic else None
     parameters = list(policy.parameters())
     actions = policy.sample(problem.queries.states, noise)
     solution = evaluate(problem, actions.detach(), tolerance=1e-12)
