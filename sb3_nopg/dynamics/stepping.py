@@ -106,7 +106,15 @@ class Stepper:
 
     def _locate(self, states: np.ndarray) -> np.ndarray:
         """Node of each field of maps next to each state, (m, f)."""
-        return np.stack([field.locate(states) for field in self._fields], axis=1)
+        if not np.isfinite(states).all():
+            states = np.nan_to_num(states)  # What is no number is near to any node, and stays none.
+        angle = states[:, self._n_plain :]
+        # As Coordinates.embed has it, but for each field's scale.
+        parts = [states[:, : self._n_plain], np.cos(angle), np.sin(angle)] if self._is_round else [states]
+        embedded, found = np.concatenate(parts, axis=1), np.empty((len(states), len(self._fields)), dtype=np.int64)
+        for number, field in enumerate(self._fields):
+            found[:, number] = field.locate(embedded)
+        return found
 
 
 class _FieldOfMaps:
@@ -122,36 +130,38 @@ class _FieldOfMaps:
             self._map = tuple(_array(part[0]) for part in (maps.value, maps.state_slope, maps.action_slope))
             return
         self._offsets, self._tree = _array(field.offsets), between.tree
-        self._squared_widths, self._tables = _array(field.squared_widths), _array(field.tables.flatten(2))
+        self._precision, self._tables = -0.5 / _array(field.squared_widths), _array(field.tables.flatten(2))
+        inverse = 1.0 / self._scale
+        self._inverse_scales = np.concatenate([inverse, inverse[self._n_plain :]])
 
     def change(self, states: np.ndarray, inputs: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """The blended maps' values, (m, t)."""
         if self._single:
             value, slope, action_slope = self._map
             return value + self._difference(states, self._nodes[0]) @ slope.T + inputs @ action_slope.T
-        way = self._difference(states, self._nodes[nearest])
-        blended = self._weights(way / self._scale, nearest)[:, None] @ self._tables[nearest]
+        way = self._difference(states, self._nodes.take(nearest, axis=0))
+        blended = self._weights(way / self._scale, nearest)[:, None] @ self._tables.take(nearest, axis=0)
         column = np.concatenate([np.ones((len(way), 1)), way, inputs], axis=1)
         return (blended.reshape(len(way), -1, column.shape[1]) @ column[..., None])[..., 0]
 
-    def locate(self, states: np.ndarray) -> np.ndarray:
-        """The nearest node of each state, (m,)."""
-        if self._single:
-            return np.zeros(len(states), dtype=np.int64)
-        # As Coordinates.embed has it, in a fraction of the time.
-        plain, angle = states[:, : self._n_plain], states[:, self._n_plain :]
-        parts = [plain / self._scale[: self._n_plain]]
-        if self._is_round:
-            radius = 1.0 / self._scale[self._n_plain :]
-            parts += [radius * np.cos(angle), radius * np.sin(angle)]
-        return np.asarray(self._tree.query(np.nan_to_num(np.concatenate(parts, axis=1)))[1])
+    def locate(self, embedded: np.ndarray) -> np.ndarray | int:
+        """
+        The nearest node of each state, (m,).
+
+        :param embedded: plain coordinates, cosines and sines of angles, (m, d + n_angles)
+        """
+        return 0 if self._single else self._tree.query(embedded * self._inverse_scales)[1]
 
     def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """φ, (m, k)."""
-        delta = self._offsets[nearest] + way[:, None]
-        exponent = -0.5 * np.einsum("mkd,mkd->mk", delta, delta) / self._squared_widths[nearest]
-        raw = np.exp(exponent - exponent.max(axis=1, keepdims=True))
-        return raw / raw.sum(axis=1, keepdims=True)
+        delta = self._offsets.take(nearest, axis=0)
+        delta += way[:, None]
+        raw = np.einsum("mkd,mkd->mk", delta, delta)
+        raw *= self._precision.take(nearest, axis=0)
+        raw -= raw.max(axis=1, keepdims=True)
+        np.exp(raw, out=raw)
+        raw /= raw.sum(axis=1, keepdims=True)
+        return raw
 
     def _difference(self, to: np.ndarray, from_: np.ndarray) -> np.ndarray:
         way = to - from_

@@ -205,11 +205,12 @@ def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: 
     after = th.cat([of_next_state, of_earlier.new_zeros(of_earlier.shape)], dim=-1)
     # The sweep: ȳ_t = g_t + (ȳ_{t+1} + h_t) (Y + U K)_t
     y_bar = th.cat([_from_the_end(model, trajectories, gamma), of_state.new_zeros(m, n_past)], dim=1)
-    arrived = th.empty_like(after)
+    # One step after the other, each little work: in NumPy, as in stepping.py.
+    bar, gains, loops, arrived = (part.cpu().numpy() for part in (y_bar, gained, closed, after.clone()))
     for t in reversed(range(n_steps)):
-        arrived[t] = y_bar + after[t]
-        y_bar = gained[t] + (arrived[t][:, None] @ closed[t])[:, 0]
-    return of_action * asked_for + (arrived[..., None, :] @ of_a)[..., 0, :]
+        arrived[t] += bar
+        bar = gains[t] + (arrived[t][:, None] @ loops[t])[:, 0]
+    return of_action * asked_for + (th.from_numpy(arrived).to(after.device)[..., None, :] @ of_a)[..., 0, :]
 
 
 def _in_coordinates(model: DynamicsModel, trajectories: Trajectories, policy_slopes: th.Tensor) -> th.Tensor:
@@ -301,12 +302,13 @@ def _of_going(trajectories: Trajectories, discounts: th.Tensor, after_leaving: f
         trajectories.rewards - trajectories.costs + after_leaving * trajectories.crossing.unknown.view(n_steps, m)
     )
     going_on, end = trajectories.crossing.goes_on.view(n_steps, m), trajectories.end_value
-    found = th.empty_like(gained)
-    bar = th.zeros_like(gained[0]) if end is None else gamma**n_steps * end.weights.mean(end.of_nodes)
+    last = th.zeros_like(gained[0]) if end is None else gamma**n_steps * end.weights.mean(end.of_nodes)
+    bar, gains, shares = (part.cpu().numpy() for part in (last, gained, going_on))
+    found = np.empty_like(gains)
     for t in reversed(range(n_steps)):
         found[t] = bar
-        bar = gained[t] + bar * going_on[t]
-    return found
+        bar = gains[t] + bar * shares[t]
+    return th.from_numpy(found).to(gained.device)
 
 
 def _reward_slopes(
