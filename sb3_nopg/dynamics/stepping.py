@@ -150,7 +150,7 @@ class _FieldOfMaps:
 
         :param embedded: plain coordinates, cosines and sines of angles, (m, d + n_angles)
         """
-        return 0 if self._single else self._tree.query(embedded * self._inverse_scales)[1]
+        return 0 if self._single else np.asarray(self._tree.query(embedded * self._inverse_scales)[1])
 
     def _weights(self, way: np.ndarray, nearest: np.ndarray) -> np.ndarray:
         """φ, (m, k)."""
