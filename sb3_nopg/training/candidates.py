@@ -11,7 +11,7 @@ from sb3_nopg.prediction.model_estimator import ModelEstimator
 #: where candidates start
 VALUE_ITERATION, OWN, RICCATI, BEHAVIOUR = "value_iteration", "own", "riccati", "behaviour"
 # Somebody was in control where this share of the recorded actions follows from the states.
-_UNDER_CONTROL = 0.5
+_UNDER_CONTROL = 0.3
 
 
 @dataclass(frozen=True)
