@@ -94,6 +94,7 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     assert (first.folder / "predicted.png").exists()
 
 
+@pytest.mark.slow
 def test_a_review_learns_nothing(recorded):
     one = recorded.round(7)
     write_policy(one.folder / "policy.onnx", gain=np.ones(5))
