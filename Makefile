@@ -39,7 +39,8 @@ check: lint type
 	$(BIN)/pytest -m "not slow and not real_time" --numprocesses auto --dist worksteal
 
 # A computer that others use may stand still for longer than a deadline. What was run again is listed at the end.
-REAL_TIME = -m real_time --reruns 2 --reruns-delay 3 -raR
+# These tests mostly wait, so two files at a time leave each other the time they need.
+REAL_TIME = -m real_time --numprocesses 2 --dist loadfile --reruns 2 --reruns-delay 3 -raR
 
 test: .venv/installed
 	$(BIN)/pytest -m "not real_time" --numprocesses auto --dist worksteal
