@@ -12,9 +12,9 @@ import torch as th
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sb3_nopg.dynamics import compiling
-from sb3_nopg.prediction import judge
-from sb3_nopg.report import portraits, returns
+from sb3_nopg.dynamics import compiling, cross_validation
+from sb3_nopg.prediction import judge, model_estimator, model_evaluation
+from sb3_nopg.report import bounds, portraits, returns
 from sb3_nopg.training import course, imitation, teaching
 
 th.set_num_threads(1)
@@ -32,8 +32,13 @@ SMALL = (
     (compiling, "_N_NODES", {1: 200, 2: 500, 3: 1000}),
     (compiling, "_N_NODES_OTHERWISE", 2000),
     (compiling, "_N_NODES_AROUND", 3000),
+    (cross_validation, "_MOST_JUDGED", 150),
+    (model_estimator, "_MOST_STEPS", 50),
+    (model_estimator, "_LONGEST", 150),
+    (model_evaluation, "_LEAST_TRAJECTORIES", 16),
     (judge, "N_NODES", 800),
     (judge, "_MOST_STEPS", 200),
+    (bounds, "_N_POINTS", 300),
     (returns, "_N_RESAMPLES", 20),
     (portraits, "_N_SLICE_CELLS_FOLLOWED", 12),
 )

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from helpers.simulated_recordings import DT_S, FINE_S, chirp, record
+from helpers.simulated_recordings import DT_S, chirp, record
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.fidelity import WINDOWS_S, main, score
 from nopg_envs.identification.prediction import errors, predict, windows_of
@@ -28,11 +28,13 @@ def exact_file(tmp_path_factory):
 @pytest.mark.parametrize("delay_s", [0.0, 0.0015, 0.004, 0.0105])
 def test_own_parameters_follow_a_recording_without_quantisation_exactly(tmp_path, delay_s):
     parameters = RIG.replace(input_delay_s=delay_s)
-    path = record(tmp_path / "run.npz", parameters, chirp(2.0), quantised=False)
+    # That all of these delays are multiples of.
+    fine_s = 0.0005
+    path = record(tmp_path / "run.npz", parameters, chirp(2.0), quantised=False, fine_s=fine_s)
     recording = read_recording(path)
     # The delay is exact, whatever part of a sample it is: with the recording's own steps nothing but rounding is left.
     windows, _ = windows_of(recording, 0.5, every_s=0.1, rail_length_m=RIG.rail_length_m)
-    assert np.abs(errors([parameters], windows, longest_step_s=FINE_S)).max() < 1e-12
+    assert np.abs(errors([parameters], windows, longest_step_s=fine_s)).max() < 1e-12
     # With those of the command a fraction of an encoder count is.
     found = score(recording, parameters, 0.5)
     assert found.x_rmse_m < RIG.cart_count_m / 2

@@ -107,6 +107,7 @@ def test_bob_never_leaves_the_picture(pole_length_m: float, theta_rad: float, x_
     assert columns.max() < renderer.WIDTH - 1
 
 
+@pytest.mark.slow
 def test_voltage_bar_grows_to_the_side_that_the_cart_is_pushed_to(renderer: CartPoleRenderer):
     def extent(voltage: float, colour: tuple[int, int, int] = rendering.INPUT) -> tuple[float, float]:
         columns, rows = where(renderer.render(0.0, 0.0, voltage), colour)

@@ -129,6 +129,7 @@ def one_by_one(policy, rig: Rig, options: CartPoleOptions, n_steps: int) -> tupl
     return "held", n_steps / options.control_hz
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control_hz", [50.0, 100.0])
 def test_flights_are_those_of_one_rig_each(control_hz):
     options = CartPoleOptions(start="operator", control_hz=control_hz)
@@ -139,6 +140,7 @@ def test_flights_are_those_of_one_rig_each(control_hz):
     assert {"held", "angle"} <= {fate for fate, _ in found}
 
 
+@pytest.mark.slow
 def test_the_same_arguments_give_the_same_result_and_another_seed_another():
     first, again, other = (stress_test(weakly, n_rigs=30, seconds=3.0, seed=seed) for seed in (0, 0, 1))
     assert first.outcomes == again.outcomes
@@ -155,6 +157,7 @@ def test_a_good_policy_holds_and_nothing_hurts():
     assert all(outcome.seconds == 5.0 for outcome in result.outcomes)
 
 
+@pytest.mark.slow
 def test_a_weak_policy_fails_where_the_motor_is_weak():
     result = stress_test(weakly, n_rigs=200, seconds=6.0)
     low, high = result.interval
@@ -199,6 +202,7 @@ def test_voltages_are_cut_at_the_limit():
         assert 1.5 * one.seconds < other.seconds
 
 
+@pytest.mark.slow
 def test_a_swing_up_must_stand_for_the_last_five_seconds():
     options = CartPoleOptions(task="swing_up", start="operator")
     hanging = draw_rigs(options, 4, 8.0, 0)

@@ -8,7 +8,8 @@ from nopg_envs.cartpole.dynamics import rk4_step
 from nopg_envs.cartpole.parameters import CartPoleParameters
 
 DT_S = 0.004
-FINE_S = 0.0005
+# Of the simulation; a delay is a multiple of it.
+FINE_S = 0.001
 
 
 def chirp(duration_s: float, amplitude: float = 3.0, fastest_hz: float = 3.0) -> np.ndarray:
@@ -26,19 +27,21 @@ def record(
     quantised: bool = True,
     noise_seed: int | None = None,
     angle_zero: float = 0.0,
+    fine_s: float = FINE_S,
 ) -> Path:
     """
     Simulate in small steps, in which the voltage is looked up at its delayed time, and write what the encoders would read.
 
+    :param fine_s: the steps
     :param noise_seed: also disturb the motor's voltage by 0.05 V from sample to sample, and each reading by a count
     """
     rng = np.random.default_rng(noise_seed)
-    n_fine = round(DT_S / FINE_S)
+    n_fine = round(DT_S / fine_s)
     applied = voltage + (0.05 * rng.standard_normal(len(voltage)) if noise_seed is not None else 0.0)
     state, states = np.array(start), [np.array(start)]
     for step in range(len(voltage) * n_fine):
-        sample = int(np.floor((step * FINE_S + 1e-9 - parameters.input_delay_s) / DT_S))
-        state = rk4_step(parameters, state, applied[max(0, sample)], FINE_S)
+        sample = int(np.floor((step * fine_s + 1e-9 - parameters.input_delay_s) / DT_S))
+        state = rk4_step(parameters, state, applied[max(0, sample)], fine_s)
         if (step + 1) % n_fine == 0:
             states.append(state)
     true = np.array(states)

@@ -11,6 +11,6 @@ def few_updates(monkeypatch):
     learn = NOPG.learn
 
     def learn_a_little(model, total_timesteps=500, *arguments, **options):
-        return learn(model, min(total_timesteps, 5), *arguments, **options)
+        return learn(model, min(total_timesteps, 3), *arguments, **options)
 
     monkeypatch.setattr(NOPG, "learn", learn_a_little)

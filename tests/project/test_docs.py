@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import sphinx.cmd.build
+import sphinx.ext.viewcode
 import yaml
 
 import nopg_envs
@@ -236,6 +237,8 @@ def test_all_that_is_generated_is_used_and_all_that_is_used_is_generated():
 def build_pages(folder: Path) -> None:
     warnings.simplefilter("ignore")
     os.chdir(REPOSITORY)
+    # Pages with the source code take a third of the time, and have no text of ours that could be wrong.
+    sphinx.ext.viewcode.setup = lambda app: {"parallel_read_safe": True}  # type: ignore[assignment]
     options = ["-W", "-q", "-b", "html", "-d", str(folder / "doctrees"), "docs", str(folder / "html")]
     sys.exit(sphinx.cmd.build.main(options))
 

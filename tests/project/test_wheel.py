@@ -60,20 +60,43 @@ def test_the_wheel_is_what_is_tested(installation, tmp_path):
         assert Path(path).is_relative_to(installation), path
 
 
+# One process for all commands: starting it and importing torch takes longer than most of them.
+COMMANDS = """
+import contextlib, io, json, sys
+from sb3_nopg.commands.main import main
+said = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["nopg", *words]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            ended = main()
+        except SystemExit as end:
+            ended = end.code
+    assert not ended, (words, ended, out.getvalue())
+    said.append(out.getvalue())
+print(json.dumps(said))
+"""
+
+
 def test_from_data_to_a_policy_for_the_rig(installation, tmp_path):
-    nopg, env = installation / "bin" / "nopg", gym.make("Pendulum-v1")
+    env = gym.make("nopg/LQR-v0")
     arrays = nopg_envs.rollouts(env, "uniform", n_transitions=150, seed=0)
     TransitionDataset(**arrays, observation_space=env.observation_space, action_space=env.action_space).save(
         tmp_path / "own.npz"
     )
 
-    assert "150" in run(nopg, "data", "info", "own.npz", folder=tmp_path)
-    said = run(nopg, "train", "own.npz", "--env", "Pendulum-v1", "--updates", 3, folder=tmp_path)
-    assert "predicted return" in said
-    returns = json.loads(run(nopg, "evaluate", "model.zip", "--episodes", 2, "--json", folder=tmp_path))
-    assert [episode["seed"] for episode in returns["episodes"]] == [0, 1]
-    run(nopg, "export", "model.zip", "policy.onnx", "--control-period-s", 0.05, folder=tmp_path)
-    run(nopg, "report", "model.zip", "-o", "report.html", folder=tmp_path)
+    assert "150" in run(installation / "bin" / "nopg", "data", "info", "own.npz", folder=tmp_path)
+    commands = [
+        ["train", "own.npz", "--env", "nopg/LQR-v0", "--updates", "3"],
+        ["evaluate", "model.zip", "--episodes", "2", "--json"],
+        ["export", "model.zip", "policy.onnx", "--control-period-s", "0.05"],
+        ["report", "model.zip", "-o", "report.html"],
+    ]
+    trained, evaluated, *_ = json.loads(
+        run(installation / "bin" / "python", "-c", COMMANDS, json.dumps(commands), folder=tmp_path)
+    )
+    assert "predicted return" in trained
+    assert [episode["seed"] for episode in json.loads(evaluated)["episodes"]] == [0, 1]
 
     wanted = {"own.npz", "model.zip", "model.progress.csv", "model.json", "policy.onnx", "report.html", "report.json"}
     assert {path.name for path in tmp_path.iterdir()} == wanted

@@ -156,6 +156,7 @@ def test_require_hardware_refuses_a_simulation(policy):
         assert "hardware is required" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_rig_without_watchdog_is_said_aloud(policy, tmp_path):
     with VirtualQuarcServer() as server:
         host, port = server.address

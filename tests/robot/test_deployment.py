@@ -258,6 +258,7 @@ def test_a_motor_that_turns_the_wrong_way_fails_the_self_test(tmp_path):
     assert_cut(log, cart)
 
 
+@pytest.mark.slow
 def test_wrong_signs_in_the_rig_file_fail_the_self_test(tmp_path):
     for number, section in enumerate(
         ({"motor": {"sign": -1}}, {"sensors": {"cart_sign": -1}}, {"sensors": {"pole_sign": -1}})

@@ -57,6 +57,7 @@ def arguments(tmp_path):
     return [*options, "--yes"]
 
 
+@pytest.mark.slow
 def test_it_learns_and_stops_by_itself(tmp_path, arguments):
     OtherComputer(tmp_path / "learning").start()
     result = CliRunner().invoke(app, arguments)
@@ -67,6 +68,7 @@ def test_it_learns_and_stops_by_itself(tmp_path, arguments):
     assert lines[-1].endswith("yes")
 
 
+@pytest.mark.slow
 def test_one_page_shows_all_flights(tmp_path, arguments):
     OtherComputer(tmp_path / "learning").start()
     result = CliRunner().invoke(app, [*arguments, "--console"])
@@ -80,6 +82,7 @@ def test_an_unknown_learner_is_refused(arguments):
     assert "known are here, elsewhere and auto" in result.output
 
 
+@pytest.mark.slow
 def test_what_a_killed_learner_has_left_is_learned_again(tmp_path, arguments):
     folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
     folder.round(0).write_flown([])

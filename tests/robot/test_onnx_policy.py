@@ -291,6 +291,7 @@ def test_needs_neither_torch_nor_onnx_and_says_nothing(path):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_reads_what_the_learner_writes(tmp_path):
     sb3_nopg = pytest.importorskip("sb3_nopg")
     rng = np.random.default_rng(0)

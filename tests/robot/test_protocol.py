@@ -301,6 +301,7 @@ class TestFuzz:
         decoder.feed(b"\0")
         assert decoder.feed(STREAMS[0]) == [EXCHANGE[0]]
 
+    @pytest.mark.slow
     @settings(max_examples=300)
     @given(st.lists(st.binary(max_size=300), max_size=10))
     def test_any_bytes_in_any_pieces(self, pieces: list[bytes]) -> None:

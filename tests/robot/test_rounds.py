@@ -202,6 +202,7 @@ def test_exploration_stays_about_the_policy():
 # --- The rig's half -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_voltages_until_there_is_enough(folder):
     rig_half(folder).random_voltages(folder.round(0))
     assert folder.round(0).is_flown
@@ -209,6 +210,7 @@ def test_random_voltages_until_there_is_enough(folder):
     assert folder.rig_seconds < 2.0
 
 
+@pytest.mark.slow
 def test_what_was_recorded_before_an_interruption_counts(folder, monkeypatch):
     half, one = rig_half(folder), folder.round(0)
     collect = flights.collect
@@ -230,6 +232,7 @@ def test_what_was_recorded_before_an_interruption_counts(folder, monkeypatch):
     assert folder.rig_seconds - before_s < 1.0
 
 
+@pytest.mark.slow
 def test_a_pole_that_is_let_go_falls_all_the_way(folder):
     folder.task = replace(folder.task, pole="hanging", fallen_s=2.0, initial_state=(0.0, 0.0, -1.0, 0.0, 0.0))
     rig_half(folder).random_voltages(folder.round(0))
@@ -240,6 +243,7 @@ def test_a_pole_that_is_let_go_falls_all_the_way(folder):
     assert folder.rig_seconds_of(folder.round(0), "fallen") == pytest.approx(2.0, abs=0.5)
 
 
+@pytest.mark.slow
 def test_a_policy_that_works_flies_twice(folder):
     one = folder.round(1)
     rig_half(folder).fly(one, OnnxPolicy(write_policy(folder.path / "policy.onnx")))
@@ -249,6 +253,7 @@ def test_a_policy_that_works_flies_twice(folder):
     assert observations_of(read_flight(one.logs()[0])).shape == (101, 5)
 
 
+@pytest.mark.slow
 def test_a_policy_that_does_not_work_explores_afterwards(folder):
     one = folder.round(1)
     rig_half(folder).fly(one, OnnxPolicy(write_policy(folder.path / "policy.onnx", gain=-BALANCE)))
@@ -258,6 +263,7 @@ def test_a_policy_that_does_not_work_explores_afterwards(folder):
     assert np.ptp(explored.applied_volt) > 0.5
 
 
+@pytest.mark.slow
 def test_rig_time_is_not_exceeded(folder):
     one = folder.round(1)
     rig_half(folder, most_seconds=3.0).fly(one, OnnxPolicy(write_policy(folder.path / "policy.onnx")))
@@ -266,6 +272,7 @@ def test_rig_time_is_not_exceeded(folder):
     assert folder.rig_seconds == pytest.approx(2.0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_flights_before_an_interruption_count(folder, monkeypatch):
     one, policy = folder.round(1), write_policy(folder.path / "policy.onnx", gain=-BALANCE)
 
@@ -292,6 +299,7 @@ def test_a_rig_on_which_nothing_can_be_recorded_is_not_tried_for_ever(folder, mo
     assert not folder.round(0).is_flown
 
 
+@pytest.mark.slow
 def test_a_goal_may_answer_as_numpy_does(folder):
     one = folder.round(1)
     folder.task = replace(folder.task, goal=lambda observations, period_s: (observations[-50:, 2] > 0.95).all())

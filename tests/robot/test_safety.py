@@ -373,6 +373,7 @@ def test_a_cart_and_a_pole_that_may_stand_still(checks: Checks, changes: dict[st
     assert follow(supervisor(checks), *repeated(3000, **changes))[-1].fault is None
 
 
+@pytest.mark.slow
 def test_one_reading_that_counts_is_enough_under_little_voltage():
     for raw in ((0.0, 1.0), (1.0, 0.0)):
         steps = [situation(asked=1.4, raw=(raw[0] * (n // 400), raw[1] * (n // 400))) for n in range(3000)]

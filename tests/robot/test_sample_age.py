@@ -48,6 +48,7 @@ class TestPush:
             latency.see(PERIOD_S * cycle, 0.9e-3)
         assert latency.seconds is None
 
+    @pytest.mark.slow
     def test_the_identified_cart(self, tmp_path: Any) -> None:
         summary = deploy(balance, metadata(), fast_rig(), tmp_path / "log.npz", RunOptions(seconds=0.1))
         assert summary.outcome == "finished", summary.reason

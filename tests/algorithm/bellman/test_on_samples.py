@@ -193,6 +193,7 @@ def test_policy_aware_truncation_error_bounds_the_rows():
     assert bound < 1.0
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -98,6 +98,7 @@ def test_neighbours_in_space_lie_together(monkeypatch):
     assert ordered < 0.7 * plain
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_ordered_data_resumes_bit_by_bit(monkeypatch, tmp_path):
     whole = model(True, monkeypatch, n_neighbors=40).learn(8)
     begun = model(True, monkeypatch, n_neighbors=40).learn(5)

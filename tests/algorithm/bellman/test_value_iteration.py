@@ -21,6 +21,7 @@ def on_a_line(n: int = 200) -> TransitionDataset:
     return TransitionDataset(states, actions, -np.square(states[:, 0]), after, np.zeros(n, bool), episode_ids=np.arange(n))
 
 
+@pytest.mark.slow
 def test_a_problem_whose_answer_is_known():
     gamma = 0.9
     model = DynamicsModel.fit(on_a_line(), n_nodes=200)

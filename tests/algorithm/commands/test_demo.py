@@ -15,6 +15,7 @@ from sb3_nopg.commands.main import app
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:rich is experimental")
+@pytest.mark.usefixtures("without_pictures")
 def test_the_demo_leaves_data_model_report_policy_and_flight(tmp_path, monkeypatch):
     # In simulated time, which the demo spends in real time to be looked at.
     run = module.deploy_app

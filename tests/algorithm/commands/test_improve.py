@@ -57,6 +57,7 @@ def test_a_task_that_is_a_program_needs_trust(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_pictures")
 def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     result = run(recorded.path, "--updates", 2)
     assert result.exit_code == 0, result.output
@@ -94,6 +95,7 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     assert (first.folder / "predicted.png").exists()
 
 
+@pytest.mark.slow
 def test_a_review_learns_nothing(recorded):
     one = recorded.round(7)
     write_policy(one.folder / "policy.onnx", gain=np.ones(5))

@@ -37,6 +37,7 @@ def cart_pole_model(env: gym.Env) -> NOPG:
     return make_nopg("LinearPolicy", env, dataset=recorded(env), gamma=0.9, seed=0, device="cpu", transitions="samples")
 
 
+@pytest.mark.slow
 def test_the_command_is_the_python_function_and_writes_what_it_says(tmp_path):
     policy = write_policy(tmp_path / "weak.onnx", WEAK)
     said = fine("stress", policy, *SHORT, "--seed", 3, "-o", tmp_path / "out" / "stress.json")
@@ -65,6 +66,7 @@ def test_a_good_policy_holds_and_nothing_hurts(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["good.onnx"]
 
 
+@pytest.mark.slow
 def test_voltage_and_rate_are_the_policys_own_unless_given(tmp_path):
     policy = write_policy(tmp_path / "p.onnx", action_low=(-7.0,), action_high=(6.0,), control_period_s=0.01)
     figures = []
@@ -105,6 +107,7 @@ def test_a_policy_that_takes_only_one_observation_is_asked_for_each(tmp_path, mo
     assert "5 of 5 held" in slow.stdout
 
 
+@pytest.mark.slow
 def test_what_was_identified_task_and_start_are_passed_on(tmp_path):
     policy = write_policy(tmp_path / "p.onnx", 0.0 * BALANCE)
     nopg_envs.CartPoleParameters(input_gain=0.5).save(tmp_path / "mine.yaml")

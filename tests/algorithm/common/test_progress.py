@@ -55,6 +55,7 @@ def test_a_terminal_has_a_bar_with_the_time_that_is_left(monkeypatch):
     assert "left" in text
 
 
+@pytest.mark.slow
 def test_learning_names_its_phases(capsys):
     rng = np.random.default_rng(0)
     states, actions = rng.uniform(-1, 1, (60, 1)), rng.uniform(-1, 1, (60, 1))

@@ -140,6 +140,7 @@ def test_slopes_are_the_derivatives(turning):
         th.testing.assert_close(slope.detach(), expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @given(x=st.floats(-1e6, 1e6), y=st.floats(-1e6, 1e6))
 @settings(max_examples=100, deadline=None)
 def test_probabilities_wherever_a_state_is(x, y):

@@ -48,12 +48,14 @@ def test_earlier_steps_count_in_short_episodes_that_end():
     assert fit(replace(data, terminals=terminals), n_earlier_steps=2).choices.n_earlier_steps == 2
 
 
+@pytest.mark.slow
 def test_where_most_steps_are_ends_they_are_all_there_is():
     data = record(linear, linear_reward, length=10)
     model = fit(replace(data, terminals=np.arange(len(data)) > 2, episode_ids=None))
     np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.0, 0.7])
 def test_one_action_level(level):
     data = record(linear, linear_reward)

@@ -335,6 +335,7 @@ def test_a_learning_curve_can_stand_alone(tmp_path):
     assert (tmp_path / "test.png").exists()
 
 
+@pytest.mark.slow
 def test_a_table_with_d3rlpy_says_how_long_it_trained(tmp_path):
     comparison = Comparison("test", "samples", "samples", paper={}, notes=())
     results = [({"method": "NOPG", "samples": 100, "seed": n}, {"return": -1.0}) for n in range(3)]

@@ -197,6 +197,7 @@ def test_clipped_actions_and_doubled_samples_keep_a_usable_bandwidth(n, limit):
         assert select(awkward)[0] >= 0.99 * awkward.std() / 50 * min(500 / n, 1) ** 0.2
 
 
+@pytest.mark.slow
 def test_a_rare_value_that_the_random_part_misses():
     values = np.zeros(20_000)
     values[7] = 1.0

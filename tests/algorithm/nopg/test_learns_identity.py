@@ -13,11 +13,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("whole_sizes")]
 
 @pytest.fixture(scope="module")
 def random_actions() -> TransitionDataset:
-    """Fifteen episodes of a hundred uniformly random actions, one in twenty of which is rewarded."""
+    """Eight episodes of a hundred uniformly random actions, one in twenty of which is rewarded."""
     env, rng = IdentityEnvBox(), np.random.default_rng(0)
     env.action_space.seed(0)
     columns: list[list] = [[] for _ in range(6)]
-    for _ in range(15):
+    for _ in range(8):
         observation, _ = env.reset()
         truncated = False
         while not truncated:
@@ -43,7 +43,7 @@ def test_learns_to_repeat_the_observation(algorithm: type[NOPG], random_actions:
         "MlpPolicy",
         IdentityEnvBox(),
         dataset=random_actions,
-        initial_states=random_actions.observations[:500],
+        initial_states=random_actions.observations[:200],
         gamma=0.5,
         learning_rate=3e-2,
         # The reward is 1 within ±0.05 of the right action. An action kernel much wider blurs the reward; a much narrower
@@ -65,7 +65,7 @@ def test_learns_as_well_without_the_environment(random_actions: TransitionDatase
         "LinearPolicy",
         None,
         dataset=random_actions,
-        initial_states=random_actions.observations[:500],
+        initial_states=random_actions.observations[:200],
         gamma=0.0,
         learning_rate=3e-2,
         estimator_kwargs={"state_bandwidth": 0.025, "action_bandwidth": 0.1},

@@ -59,6 +59,7 @@ def test_a_rig_gets_the_names_of_the_environment(tmp_path, data):
     assert told_by(nopg(data, Pendulum()).export(tmp_path / "policy.onnx"))[2] == '["tau"]'
 
 
+@pytest.mark.slow
 def test_an_environment_may_name_its_states_only(tmp_path, data):
     env = Pendulum(units=("1",))
     del env.metadata["action_names"], env.metadata["action_units"]
@@ -101,6 +102,7 @@ def test_policies_with_columns_in_another_order_are_not_judged(tmp_path, data):
             judge(swapped, {"it": policy}, initial_states=data.observations[:1])
 
 
+@pytest.mark.slow
 def test_the_model_of_the_system_has_the_names(data):
     model = DynamicsModel.fit(data, limits={"speed": (-30.0, 30.0)}, reward="cos_theta - 0.05*torque**2", n_nodes=50)
     told = model.describe()
@@ -112,6 +114,7 @@ def test_the_model_of_the_system_has_the_names(data):
         DynamicsModel.fit(data, limits={"sped": (-1.0, 1.0)})
 
 
+@pytest.mark.slow
 def test_predicted_angles_are_drawn_as_people_measure_them(data):
     figure = plot_predictions(data, n_episodes=1, n_nodes=50)
     assert [panel.get_ylabel() for panel in figure.axes] == ["speed [rad/s]", "theta [rad]"]
@@ -130,6 +133,7 @@ def test_an_angle_counts_from_where_its_cosine_is_one(order):
     np.testing.assert_allclose(model.coordinates.shown(states)[:, -1], np.arctan2(sine, cosine), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_report_has_the_names_of_the_data(data):
     report = make_report(nopg(data), limits=["abs(speed) < 40"], trajectories=False)
     assert report.labels == ["cos_theta", "sin_theta", "speed [rad/s]"]

@@ -86,6 +86,7 @@ def test_reports_and_exports_take_actions_of_any_shape(shape, tmp_path: pathlib.
     assert export(model, tmp_path / "policy.onnx").is_file()
 
 
+@pytest.mark.slow
 def test_with_a_model_of_the_system_too(tmp_path: pathlib.Path):
     model = make(transitions="model", model_kwargs={"n_nodes": 40}).learn(2)
     state = np.array([0.4, -0.2], dtype=np.float32)

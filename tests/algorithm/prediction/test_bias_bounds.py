@@ -133,6 +133,7 @@ def test_bound_holds_in_two_dimensions(lipschitz_log_density):
             assert sum_norm == pytest.approx(bound, rel=0.05)
 
 
+@pytest.mark.slow
 @given(constants, constants, bandwidths, factors, factors)
 def test_regression_grows_with_every_argument(lipschitz_function, lipschitz_log_density, bandwidth, more, still_more):
     bound = bias_bound_regression(lipschitz_function, lipschitz_log_density, bandwidth) * (1.0 - 1e-9)
@@ -182,6 +183,7 @@ def test_value_overflows_to_infinity():
     assert bias_bound_value(1.0, 1.0, 100.0, [1.0], [1.0], [1.0], 0.9) == math.inf
 
 
+@pytest.mark.slow
 @given(constants, constants, constants, constants, bandwidths, st.floats(0.0, 0.99), factors)
 def test_value_grows_with_every_constant(reward, value, log_density, transition, bandwidth, gamma, more):
     def bound(reward=reward, value=value, log_density=log_density, transition=transition, next_bandwidth=bandwidth):

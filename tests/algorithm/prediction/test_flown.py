@@ -7,6 +7,8 @@ from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, flown_against_predicted, plot_flown
 
+pytestmark = pytest.mark.slow
+
 
 def mass(n_episodes, seed, *, damping=0.5, length=60):
     """A mass that is pushed at random, with a little noise on its speed."""

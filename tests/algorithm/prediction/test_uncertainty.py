@@ -197,6 +197,7 @@ def test_the_same_seed_gives_the_same_interval_and_training_does_not_notice():
         np.testing.assert_array_equal(ours.detach().numpy(), theirs.detach().numpy())
 
 
+@pytest.mark.slow
 def test_a_wider_level_gives_a_wider_interval_around_held_out_data_too():
     model = model_of(random_problem(n=60), dataset=dataset_of(random_problem(n=60), episode_length=6))
     held_out = dataset_of(random_problem(seed=1, n=60), episode_length=6)

@@ -20,6 +20,8 @@ from sb3_nopg.report.summary import CandidateFigures, ReportSummary
 from sb3_nopg.report.trajectories import TrajectoryFigures
 from sb3_nopg.report.verdict import MEANINGS
 
+pytestmark = pytest.mark.slow
+
 # Ends every context that a text could stand in, then begins something else.
 MARKUP = """</script></td>'"><script>alert(1)</script><img src=x onerror='alert(1)'>&lt;{{ 7 * 7 }}"""
 

@@ -21,6 +21,7 @@ from helpers.verdict_figures import FOLLOWED, RETURNS, SUPPORT
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.prediction.judge import N_MODELS, Judge, half_models, steps_ahead
 from sb3_nopg.prediction.rollouts import Rollouts
+from sb3_nopg.report import trajectories
 from sb3_nopg.report import verdict as rules
 from sb3_nopg.report.drawing import draw_trajectories, panels, picture
 from sb3_nopg.report.limits import make_limits
@@ -355,9 +356,11 @@ def test_what_is_drawn_is_what_was_predicted():
     assert other.get_ylim()[0] < 5.0 < other.get_ylim()[1]
 
 
-def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
+def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn(monkeypatch):
+    # Four dimensions are many where three are shown, and quicker than eight.
+    monkeypatch.setattr(trajectories, "_MOST_SHOWN", 3)
     data = recorded(n_episodes=16)
-    still = np.random.default_rng(0).normal(size=(len(data), 6))
+    still = np.random.default_rng(0).normal(size=(len(data), 2))
     wide = TransitionDataset(
         observations=np.hstack([still, data.observations]),
         actions=data.actions,
@@ -366,11 +369,11 @@ def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn():
         terminals=data.terminals,
         episode_ids=data.episode_ids,
     )
-    starts = np.hstack([np.zeros((3, 6)), STARTS])
+    starts = np.hstack([np.zeros((3, 2)), STARTS])
     model = acting(drive, wide, initial_states=starts)
-    figures, shown = find_trajectories(model.evaluation, tuple("abcdefxv"))
-    assert len(shown.shown) == 6
-    assert "abcdefxv".index(figures.ends_by) in shown.shown
+    figures, shown = find_trajectories(model.evaluation, tuple("abxv"))
+    assert len(shown.shown) == 3
+    assert "abxv".index(figures.ends_by) in shown.shown
     assert figures.ends_by in "xv"
     assert list(shown.shown) == sorted(shown.shown)
 

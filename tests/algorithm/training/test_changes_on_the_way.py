@@ -41,6 +41,7 @@ def test_data_attached_by_a_callback_are_what_training_goes_on_with():
     assert (model.num_timesteps, len(model.training_data)) == (4, 30)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_that_its_starts_are_those_of_episodes(tmp_path):
     data = episodes_of_a_point()
     settings = {"state_bandwidth": 0.4, "action_bandwidth": 0.5, "next_state_bandwidth": 0.1}
@@ -69,6 +70,7 @@ def test_names_that_nobody_has_are_refused_by_load(tmp_path):
     assert NOPG.load(tmp_path / "model", gamma=0.5, policy_kwargs={"net_arch": [16]}).gamma == 0.5
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_resumed_run_goes_on_as_the_run_does(tmp_path):
     data = episodes_of_a_point()
     settings = {"dataset": data, "gamma": 0.8, "seed": 0, "device": "cpu", "model_kwargs": {"n_nodes": 60}}
@@ -86,6 +88,7 @@ def _stop_at(variables, path) -> bool:
     return model.num_timesteps < 3
 
 
+@pytest.mark.slow
 def test_policies_of_others_are_read_whatever_explores(tmp_path):
     data = episodes_of_a_point()
     env = make_nopg(dataset=data, gamma=0.8, device="cpu").get_env()

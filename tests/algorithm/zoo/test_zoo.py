@@ -158,6 +158,7 @@ def test_a_search_is_shared_by_two_processes(workplace, capfd):
     assert "no trial 7 of tiny" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_numerics_that_fail_prune_the_trial(workplace, monkeypatch):
     register()
 

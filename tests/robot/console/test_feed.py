@@ -99,6 +99,7 @@ def fly_often(console):
         console.begin_flight(flight(), StopRequest())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 def test_the_next_flight_does_not_wait_for_a_console_that_hangs():
     with OperatorConsole(linger_s=0.0) as console:
