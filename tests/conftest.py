@@ -12,7 +12,7 @@ import torch as th
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sb3_nopg.dynamics import compiling, cross_validation
+from sb3_nopg.dynamics import compiling, cross_validation, several_steps
 from sb3_nopg.prediction import judge, model_estimator, model_evaluation
 from sb3_nopg.report import bounds, portraits, returns
 from sb3_nopg.training import course, imitation, teaching
@@ -33,6 +33,8 @@ SMALL = (
     (compiling, "_N_NODES_OTHERWISE", 2000),
     (compiling, "_N_NODES_AROUND", 3000),
     (cross_validation, "_MOST_JUDGED", 150),
+    (several_steps, "_MOST_PLACES", 150),
+    (several_steps, "_MOST_PLACES_IF_LOCAL", 60),
     (model_estimator, "_MOST_STEPS", 50),
     (model_estimator, "_LONGEST", 150),
     (model_evaluation, "_LEAST_TRAJECTORIES", 16),
