@@ -196,6 +196,7 @@ def test_without_an_end_no_value_follows(followed):
         assert bundle.node_values is None
 
 
+@pytest.mark.usefixtures("whole_sizes")
 def test_the_usual_horizon_goes_with_the_discount(followed):
     make(gamma=0.95).learn(4)
     assert {bundle.n_steps for bundle in followed} == {60}
