@@ -1,7 +1,7 @@
 """
 Seconds and memory of one policy update with the paper's weights, beside a dense autograd implementation of them in the same
-process and on one thread, and how many times that our weights of first order take. Then, of trajectories through a model with
-their gradient.
+process and on one thread, and how many times that our weights of first order take. Then the same of trajectories through a
+model, with their gradient.
 
     python benchmarks/update_time.py            # everything, about seven minutes
     python benchmarks/update_time.py --quick    # small sizes only

@@ -9,7 +9,8 @@ number (8 in float64, 4 in float32), d_a action dimensions and a draws of the ac
     8                        both once more in float32, where b is 8 and there are 2²⁰ pairs or more
     a (b + 1) + b            during an update: ε, a look at whether it is finite, the neighbours' values
     b                        its mean, where a > 1 or N > 1 or weights are local-linear
-    c b                      for these, where c = (d_s + 1) (d_s + 2) / 2 ≤ a: powers of the way to the neighbour's state
+    c b                      for these, where c = (d_s + 1) (d_s + 2) / 2, or 4 with d_s = 1, is ≤ a: powers of the way to the
+                             neighbour's state
 
 and a query what the policy network remembers of it for the backward pass and, with local-linear weights, what corrects them
 for each of its actions. With all samples as neighbours there are no numbers of samples and P̂ is one dense matrix. The
@@ -27,10 +28,11 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.memory import free_memory
 from sb3_nopg.common.processes import Processes
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.kernels.displacements import n_kept_powers
 
 # Solutions of past updates, the solvers' vectors, cells of the coarse settings.
 _VECTORS = 40
-# Blocks of rows, coarse model and search, at the most.
+# Blocks of rows, coarse model and search, at the most; local-linear weights keep as much again on a processor.
 _WORKING_BYTES = {"cpu": 2**26, "cuda": 6 * 2**30}
 # Where "auto" begins: what it needs beyond that it finds out later, and it stops by itself.
 _AUTO_STARTS_AT = 32
@@ -78,9 +80,8 @@ class ProblemSize:
         per_pair = b * (1 + self.d_a) + a * (b + 1) + b
         if a > 1 or self.n_next_state_samples > 1 or self.local_linear:
             per_pair += b
-        n_powers = (self.d_s + 1) * (self.d_s + 2) // 2
-        if self.local_linear and n_powers <= a:
-            per_pair += n_powers * b
+        if self.local_linear and n_kept_powers(self.d_s) <= a:
+            per_pair += n_kept_powers(self.d_s) * b
         if self.n_neighbors is None:
             return per_pair + b
         single = 8 if b == 8 and self.n_pairs >= _SINGLE_COPIES_FROM else 0
@@ -99,7 +100,8 @@ class ProblemSize:
         if self.n_neighbors is not None and n_corrections >= self.n_neighbors:
             n_corrections = 0
         corrections = self.n_queries * self.n_action_samples * n_corrections * self.n_bytes
-        return data + vectors + network + actions + corrections + _WORKING_BYTES[self.device]
+        room = _WORKING_BYTES[self.device] * (2 if self.local_linear and self.device == "cpu" else 1)
+        return data + vectors + network + actions + corrections + room
 
     @property
     def total(self) -> int:

@@ -49,6 +49,8 @@ _QUADRATIC_ENOUGH = 0.1
 _EXPLAINED = 1e-3
 # One affine model that leaves no more than this share is no approximation: the system is affine, and stays so.
 _EXACT = 1e-9
+# Where less than this share is left, there is no noise for several steps to see through.
+_NOISY = 1e-4
 # Share of a coordinate's change that no kernel of its own is worth.
 _NOT_WORTH_A_KERNEL = 1e-6
 
@@ -122,7 +124,7 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
             _logger.info("The system is not affine in its actions: their products count too.")
     kernels = _choose_kernels(data, inputs, widths, ridge, errors)
     left = _left(data, inputs, kernels)
-    if left > _NOT_WORTH_A_KERNEL:
+    if left > _NOISY:
         much = _COUNT_AHEAD if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
         more = [n for n in numbers if n >= n_earlier]
         inputs, kernels = choose_by_several_steps(data, inputs, held, kernels, more, much)

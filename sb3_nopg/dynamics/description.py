@@ -58,7 +58,8 @@ def _bandwidths(model: Described, names: Sequence[str] | None) -> str:
     every, kernels = model.coordinates.names(names), model.choices.kernels
     if model.choices.is_affine:
         known = ", believed beyond the recorded range" if model.choices.exact else ""
-        return f"∞: one affine model of all states{known}"
+        beside = ", but for friction" if model.choices.held else ""
+        return f"∞: one affine model of all states{beside}{known}"
     found = []
     for kernel, targets in targets_of_each(kernels).items():
         of = "" if len(targets) == len(kernels) else f" for {' and '.join(every[number] for number in targets)}"

@@ -1,4 +1,6 @@
-"""Parts that a model of the system is fitted from: regressions, noise, ranges."""
+"""Parts that a model of the system is fitted from: regressions, noise, the usual past, ranges."""
+
+from dataclasses import replace
 
 import numpy as np
 import torch as th
@@ -7,12 +9,15 @@ from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.choices import Choices
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
+from sb3_nopg.dynamics.past import UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
 from sb3_nopg.dynamics.regression import Regressions, Samples
 
 # Residual noise is cut at so many standard deviations, as the median has them (a Gaussian's over its median deviation), and
 # not within what this share of all errors reaches.
 _MOST_NOISE, _FROM_MEDIAN, _USUAL = 5.0, 1.4826, 0.95
+# First steps of episodes that are looked at.
+_MOST_FIRST = 500
 
 
 def noise_of(samples: Samples, choices: Choices, labels: np.ndarray | None) -> th.Tensor:
@@ -44,6 +49,31 @@ def regressions_of(data: Prepared, inputs: Inputs, choices: Choices, *, with_rew
     if with_reward:
         assert choices.reward.kernel is not None
         found.append(Regressions(data.reward_samples(inputs), [choices.reward.kernel]))
+    return found
+
+
+def usual_past_of(
+    data: Prepared, inputs: Inputs, choices: Choices, changes: Regressions, action_range: tuple[th.Tensor, th.Tensor]
+) -> UsualPast:
+    """
+    What the steps before a state did where nobody knows.
+
+    :param data: recorded transitions
+    :param inputs: beside the state, but for friction
+    :param choices: kernels, and what friction holds
+    :param changes: regressions of the changes
+    :param action_range: smallest and largest actions
+    """
+    n_earlier = inputs.n_earlier
+    past = data.past(n_earlier)[data.rows(n_earlier)]
+    found = UsualPast(changes.samples, past, n_earlier, th.zeros_like(action_range[0]).clamp(*action_range))
+    if n_earlier:
+        if choices.held:
+            # First steps are fitted by maps that are affine in the past, which friction is not.
+            changes = regressions_of(data, inputs, choices, with_reward=False)[0]
+        rows = data.first_rows[:_MOST_FIRST]
+        first = data.samples(replace(inputs, n_earlier=0), rows)
+        found.fit_first_steps(first, changes.maps_at(data.states[rows]), inputs.features.size)
     return found
 
 

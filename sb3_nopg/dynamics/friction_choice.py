@@ -15,6 +15,8 @@ from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Sa
 _SIZES, _HOPELESS = (0.2, 0.05, 0.1, 0.3, 0.5), 0.9
 # Friction enters where it leaves at most this share of what is unexplained of its coordinate, if that is worth a look.
 _COUNTS, _NOT_WORTH_A_LOOK = 0.7, 1e-4
+# For each coefficient, friction's among them: with fewer rows it is not asked for.
+_ROWS_A_COEFFICIENT = 5
 # It has to slow down: a step takes at least this share of its size away, in the median of some states.
 _SLOWS_DOWN, _SOME_STATES = 0.05, 200
 
@@ -39,6 +41,8 @@ def choose_friction(
     :param errors: share that is unexplained without friction, at each width, of each coordinate
     """
     samples, found = data.samples(inputs, data.rows(inputs.n_earlier)), []
+    if len(samples) < _ROWS_A_COEFFICIENT * (2 + data.coordinates.dim + samples.inputs.shape[1]):
+        return ()
     spread = spread_of(samples.states)
     for number, bent in enumerate(data.coordinates.bent.tolist()):
         which = widest_good(errors[:, number], widths)
@@ -69,7 +73,8 @@ def _taken_away(samples: Samples, held: Held, kernel: Kernel) -> float:
     friction = DryFriction.fit(samples, [held])
     assert friction is not None
     inputs = th.cat([samples.inputs, friction(samples.states, samples.inputs)], dim=1)
-    with_friction = replace(samples.of_targets([held.coordinate]), inputs=inputs)
-    regression = LocalAffineRegression(with_friction, kernel.bandwidth, kernel.form)
+    regression = LocalAffineRegression(
+        replace(samples.of_targets([held.coordinate]), inputs=inputs), kernel.bandwidth, kernel.form
+    )
     some = samples.states[:: max(1, len(samples) // _SOME_STATES)]
     return -float(regression.maps_at(some).action_slope[:, 0, -1].median()) / held.size

@@ -18,7 +18,7 @@ from sb3_nopg.dynamics.choices import Choices, choose
 from sb3_nopg.dynamics.compiling import compile_nodes, usual_number_of_nodes
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.description import described
-from sb3_nopg.dynamics.fitting import action_range_of, noise_of, regressions_of, span_of_starts
+from sb3_nopg.dynamics.fitting import action_range_of, noise_of, regressions_of, span_of_starts, usual_past_of
 from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.model_settings import LEAST_ROWS, check_enough, check_numbers, column_names
 from sb3_nopg.dynamics.nodes import NodeMaps
@@ -31,8 +31,6 @@ _logger = logging.getLogger(__name__)
 # the task starts in: who starts at the edge of what was recorded has to go beyond it. One that leaves nothing unexplained is
 # believed everywhere.
 _AFFINE_ROOM = 0.3
-# First steps of episodes that are looked at.
-_MOST_FIRST = 500
 
 
 class DynamicsModel:
@@ -111,8 +109,8 @@ class DynamicsModel:
         if len(rows) < LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
                 "dataset",
-                f"{len(rows)} transitions know the {choices.n_earlier_steps} step(s) before them and did not end the task, "
-                "too few for a model",
+                f"{len(rows)} transitions, those that did not end the task and know {choices.n_earlier_steps} step(s) before "
+                "them, are too few for a model",
                 "Give longer episodes, or more of them",
             )
         if like is not None:
@@ -146,19 +144,7 @@ class DynamicsModel:
                 data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator, inputs.friction
             )
         samples = regressions[0].samples
-        usual_past = UsualPast(
-            samples,
-            data.past(inputs.n_earlier)[rows],
-            inputs.n_earlier,
-            th.zeros_like(action_range[0]).clamp(*action_range),
-        )
-        first_rows = data.first_rows[:_MOST_FIRST]
-        plain = regressions if not choices.held else regressions_of(data, frictionless, choices, with_reward=False)
-        usual_past.fit_first_steps(
-            data.samples(replace(frictionless, n_earlier=0), first_rows),
-            plain[0].maps_at(data.states[first_rows]),
-            inputs.features.size,
-        )
+        usual_past = usual_past_of(data, frictionless, choices, regressions[0], action_range)
         noise = like.noise.cpu() if like is not None else noise_scale * noise_of(samples, choices, data.labels_of(rows))
         reward_range = (float(rewards.min()), float(rewards.max()))
         ends = np.asarray(dataset.terminals)

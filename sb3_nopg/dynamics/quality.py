@@ -210,14 +210,13 @@ def _rest(dataset: TransitionDataset, left_out: np.ndarray) -> TransitionDataset
 
 
 def _one_affine(part: TransitionDataset, model: DynamicsModel, **fit_settings: Any) -> DynamicsModel:
-    """The same with one affine model of all states."""
-    if model.choices.is_affine and not model.choices.products:
+    """The same with one affine model of all states, and nothing else."""
+    choices = model.choices
+    if choices.is_affine and not choices.products and not choices.held:
         return model
     like = copy.copy(model)
-    everywhere = tuple(replace(kernel, bandwidth=math.inf) for kernel in model.choices.kernels)
-    like.choices = replace(
-        model.choices, kernels=everywhere, products=False, reward=replace(model.choices.reward, kernel=None)
-    )
+    everywhere = tuple(replace(kernel, bandwidth=math.inf) for kernel in choices.kernels)
+    like.choices = replace(choices, kernels=everywhere, products=False, held=(), reward=replace(choices.reward, kernel=None))
     settings = {name: fit_settings[name] for name in ("limits", "n_nodes") if name in fit_settings}
     return DynamicsModel.fit(part, like=like, **settings)
 

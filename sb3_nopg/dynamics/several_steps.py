@@ -21,8 +21,11 @@ from sb3_nopg.dynamics.regression import LEAST_RIDGE, Kernel, Regressions
 
 #: steps that are predicted one after another
 AHEAD = 8
-# Places to predict from: with one affine model, with local ones, which take longer, and those with which nothing can be said.
+# Places to predict from, at most: with one affine model, and with local ones, which take longer. With fewer than the last
+# nothing can be said.
 _MOST_PLACES, _MOST_PLACES_IF_LOCAL, _LEAST_PLACES = 1000, 200, 50
+# A prediction that goes farther has gone nowhere.
+_ANYWHERE = 1e50
 # What is explained to this share counts as explained.
 _EXPLAINED = 1e-6
 #: of the regression over all samples, to choose from
@@ -48,9 +51,7 @@ def choose_by_several_steps(
     if not len(places):
         return inputs, tuple(kernels)
     of_number = {n: with_friction(data, Inputs(inputs.features, n), held) for n in numbers}
-    of_ridge = {
-        ridge: tuple(replace(kernel, form=replace(kernel.form, ridge=ridge)) for kernel in kernels) for ridge in RIDGES
-    }
+    of_ridge = {ridge: tuple(_shrunk(kernel, ridge) for kernel in kernels) for ridge in RIDGES}
     left = {
         (n, ridge): share_unexplained_ahead(data, of_number[n], of_ridge[ridge], places) for n in numbers for ridge in RIDGES
     }
@@ -110,6 +111,8 @@ def share_unexplained_ahead(data: Prepared, inputs: Inputs, kernels: Sequence[Ke
         chosen = fold_of_place == fold
         regressions = Regressions(samples.rows(left_out.seen_without(fold)), kernels)
         reached = _follow(data, inputs, regressions, places[chosen])
+        if not bool(reached.isfinite().all()):
+            return math.inf
         errors[chosen] = data.coordinates.difference(data.next_states[places[chosen] + AHEAD - 1], reached)
     changes = data.coordinates.difference(data.next_states[places + AHEAD - 1], data.states[places])
     return float(unexplained(errors, changes).clamp_min(_EXPLAINED).log().mean().exp())
@@ -124,8 +127,9 @@ def _follow(data: Prepared, inputs: Inputs, regressions: Regressions, rows: th.T
         if inputs.friction is not None:
             of_steps = th.cat([of_steps, inputs.friction(states, of_steps)], dim=1)
         change = regressions.maps_at(states).at_own_states(of_steps)
-        if not bool(change.isfinite().all()):
-            return states.new_full(states.shape, math.inf)
         states = states + change
+        # Far beyond anything that trees of neighbours take.
+        if not bool((states.abs() < _ANYWHERE).all()):
+            return states.new_full(states.shape, math.inf)
         earlier = th.cat([actions, change, earlier], dim=1)[:, : earlier.shape[1]]
     return states

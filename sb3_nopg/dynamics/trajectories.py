@@ -133,7 +133,7 @@ def weigh(
     What the steps of a path earn, and how likely each is to be reached.
 
     :param model: that it went through
-    :param path: from :func:`follow`
+    :param path: from :func:`step_through`
     :param gamma: discount
     :param node_values: V at the nodes, (n,), for what follows the last step; None for nothing
     :param costs_by: what steps cost beside their reward; None for nothing
@@ -171,7 +171,7 @@ def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: 
     ∂Ĵ_H/∂a for every action of every trajectory, with the policy's answer to moved states taken into account.
 
     :param model: that they went through
-    :param trajectories: from :func:`follow`
+    :param trajectories: from :func:`weigh`
     :param policy_slopes: K = ∂a/∂o at every step, (H, m, d_a, d_s)
     :param gamma: discount
     :return: (H, m, d_a)

@@ -109,7 +109,8 @@ class SharedDisplacements(Displacements):
 
     :param powers: of δ⁰, from :func:`powers_of`, (m, c, k)
     :param d: dimensions
-    :param offset: o, where δ = δ⁰ − o; small, for moments about o are made from those about the origin, (d, m, a)
+    :param offset: o, where δ = δ⁰ − o, (d, m, a). Moments about o are made from those about the origin: of an o that is large
+        beside δ, float32 leaves two or three digits of them where float64 leaves eight
     """
 
     def __init__(self, powers: th.Tensor, d: int, offset: Small = None):

@@ -44,7 +44,7 @@ class Queries:
     :param states: (m, d_s)
     :param neighbors: (m, k)
     :param neighbor_actions: actions of each state's neighbours, divided by the bandwidth, (d_a, m, k)
-    :param kept: what was made for these once
+    :param kept: what was made for these once, and room to work in: two threads must not ask about the same queries
     """
 
     states: th.Tensor

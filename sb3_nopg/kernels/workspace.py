@@ -7,7 +7,8 @@ import torch as th
 
 class Workspace:
     """
-    Arrays by name, for work that is done block by block. What is written to one stays until somebody asks for the same name.
+    Arrays by name, for work that is done block by block. What is written to one stays until somebody asks for the same name:
+    two threads must not share a workspace. A copy starts empty.
 
     :param like: has their type and device
     """
@@ -15,6 +16,9 @@ class Workspace:
     def __init__(self, like: th.Tensor):
         self._like = like
         self._arrays: dict[str, th.Tensor] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_like": self._like.new_empty(0), "_arrays": {}}
 
     def array(self, name: str, *shape: int) -> th.Tensor:
         """

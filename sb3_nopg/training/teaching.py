@@ -17,7 +17,7 @@ _N_TAUGHT = 1500
 def teach(policy: NOPGPolicy, recipe: str, estimator: ModelEstimator, seed: int) -> None:
     """
     :param policy: to teach
-    :param recipe: of the candidate; the policy's own parameters stay as they are
+    :param recipe: of the candidate; ``own`` leaves the policy as it is
     :param estimator: to learn from
     :param seed: of the states that are taught
     """

@@ -1,5 +1,7 @@
 """Dry friction: it is found where there is some, and only there, and predictions become better by it."""
 
+import math
+
 import numpy as np
 import pytest
 import torch as th
@@ -21,6 +23,7 @@ from helpers.systems import (
 )
 from sb3_nopg import DynamicsModel
 from sb3_nopg.dynamics.friction import DryFriction, Held
+from sb3_nopg.dynamics.quality import model_errors
 from sb3_nopg.dynamics.regression import AffineRegression, Samples
 from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.dynamics.trajectories import step_through
@@ -120,3 +123,14 @@ def test_the_affine_prediction_is_that_of_the_regression():
     friction = DryFriction.fit(samples, [Held(0, 0.7)])
     speed = states[:, 0] + AffineRegression(samples).predict(states, samples.inputs)[:, 0]
     th.testing.assert_close(friction(states, samples.inputs)[:, 0], th.tanh(speed / 0.7))
+
+
+def test_the_affine_model_that_it_is_held_against_knows_no_friction(data):
+    (after,) = model_errors(data, steps=(1,), bandwidth=math.inf, n_nodes=60).after
+    assert after.model.rmse < 0.8 * after.one_affine.rmse
+
+
+@pytest.mark.parametrize("n", [8, 10, 13])
+def test_a_handful_of_rows_has_no_say_in_it(n):
+    found = DynamicsModel.fit(record(held_by_friction, start=(1.0, 0.3), n_episodes=1, length=n), n_nodes=20)
+    assert not found.choices.held

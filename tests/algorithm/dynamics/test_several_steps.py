@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch as th
 
-from helpers.systems import linear, linear_reward, record
+from helpers.systems import linear, linear_reward, on_circle, pendulum, pendulum_reward, plain, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
@@ -22,9 +22,9 @@ def counted(states: np.ndarray) -> np.ndarray:
     return COUNT * np.round(states / COUNT)
 
 
-def prepared(data: TransitionDataset) -> Prepared:
+def prepared(data: TransitionDataset, angles=()) -> Prepared:
     both = np.concatenate([data.observations, data.next_observations])
-    return Prepared.of(data, Coordinates.of(float_tensor(both), ()), np.array(data.rewards, dtype=np.float64))
+    return Prepared.of(data, Coordinates.of(float_tensor(both), angles), np.array(data.rewards, dtype=np.float64))
 
 
 def affine(ridge: float) -> tuple[Kernel, ...]:
@@ -85,13 +85,14 @@ def test_data_without_episodes_leave_everything_as_it_is():
     assert choose_by_several_steps(data, inputs, (), kernels, (0,), 1.0) == (inputs, kernels)
 
 
-def test_a_prediction_that_is_no_number_counts_as_unexplained(coarse, monkeypatch):
+@pytest.mark.parametrize("value", [np.nan, 1e200])
+@pytest.mark.parametrize("has_an_angle", [False, True])
+def test_a_prediction_that_goes_nowhere_counts_as_unexplained(monkeypatch, value, has_an_angle):
     def nowhere(self, states, targets=None):
-        return AffineMaps(
-            states.new_full((len(states), 2), np.nan), states.new_zeros(len(states), 2, 2), states.new_zeros(len(states), 2, 1)
-        )
+        n = len(states)
+        return AffineMaps(states.new_full((n, 2), value), states.new_zeros(n, 2, 2), states.new_zeros(n, 2, 1))
 
-    data, inputs = prepared(coarse), Inputs(ActionFeatures(1))
-    places = places_to_start(data, 0)
+    angles, observe = (None, on_circle) if has_an_angle else ((), plain)
+    data = prepared(record(pendulum, pendulum_reward, start=(3.1, 3.0), n_episodes=20, observe=observe), angles)
     monkeypatch.setattr(Regressions, "maps_at", nowhere)
-    assert share_unexplained_ahead(data, inputs, affine(LEAST_RIDGE), places) == np.inf
+    assert share_unexplained_ahead(data, Inputs(ActionFeatures(1)), affine(LEAST_RIDGE), places_to_start(data, 0)) == np.inf

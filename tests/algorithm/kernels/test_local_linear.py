@@ -1,6 +1,7 @@
 """Weights corrected to first order: what they promise, and their gradient against automatic differentiation."""
 
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -234,3 +235,11 @@ def test_the_models_switch():
     assert returns["local_linear"] != pytest.approx(returns["local_constant"], rel=1e-3)
     with pytest.raises(InputError, match="weights"):
         NOPG("MlpPolicy", None, dataset=data, estimator_kwargs={"weights": "cubic"})
+
+
+def test_a_copied_workspace_starts_empty():
+    workspace = Workspace(th.zeros(1000))
+    workspace.array("weights", 100, 100).fill_(1.0)
+    copied = pickle.loads(pickle.dumps(workspace))
+    assert len(pickle.dumps(workspace)) < 1000
+    assert copied.array("weights", 2, 3).shape == (2, 3)
