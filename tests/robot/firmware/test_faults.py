@@ -117,8 +117,8 @@ FAULTS = {
     "bridge is hot": Fault(lambda b: setattr(b, "contacts", WELL & ~Contact.BRIDGE_FAULT), "plant", "amplifier"),
     "frozen cart": Fault(lambda b: setattr(b.cart, "frozen_cart", True), "frozen_cart", "stays at", FROZEN_S),
     "frozen pole": Fault(lambda b: setattr(b.cart, "frozen_pole", True), "frozen_pole", "stays at", FROZEN_S),
-    # Too many edges to follow at once. For a millisecond the chip counts them and does nothing else: a question that comes just
-    # then is lost, and asked again before the time-out.
+    # Too many edges to follow at once. For a millisecond the chip counts them and does nothing else: a question that comes
+    # just then is lost, and asked again before the time-out.
     "pulses on the cable": Fault(
         lambda b: setattr(b.cart, "count_jump", 400), "plant", "counts may be missing", READ_TIMEOUT_S
     ),
