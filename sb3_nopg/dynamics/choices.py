@@ -16,6 +16,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import (
     BANDWIDTHS,
     NEARLY_AS_GOOD,
+    ROWS_A_COEFFICIENT,
     LeftOut,
     errors_of_kernels,
     left_out_errors,
@@ -35,8 +36,8 @@ _logger = logging.getLogger(__name__)
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number: after one step,
 # after several, and where actions follow from states.
 _EARLIER_COUNT, _COUNT_AHEAD, _COUNT_IF_PREDICTABLE = 1.2, 1.03, 1.5
-# Episodes and, for each coefficient, rows that know their past: with fewer, earlier steps are not asked for.
-_LEAST_EPISODES, _ROWS_A_COEFFICIENT = 5, 5
+# With fewer episodes, earlier steps are not asked for.
+_LEAST_EPISODES = 5
 # By which factor a larger ridge may predict one step worse.
 _AS_GOOD_WHEN_SHRUNK = 1.1
 # A coordinate is taken out of the kernel where predictions become no worse than by this factor.
@@ -183,7 +184,7 @@ def _numbers_of_earlier(data: Prepared, wanted: int | None) -> list[int]:
     enough = [
         n
         for n in numbers
-        if n == 0 or len(data.rows(n)) >= max(0.5 * data.whole_steps.sum(), _ROWS_A_COEFFICIENT * _n_coefficients(data, n))
+        if n == 0 or len(data.rows(n)) >= max(0.5 * data.whole_steps.sum(), ROWS_A_COEFFICIENT * _n_coefficients(data, n))
     ]
     if wanted is not None and not enough:
         raise InputError("n_earlier_steps", f"too few rows know {wanted} earlier steps", "Give longer episodes, or fewer")

@@ -20,6 +20,8 @@ from sb3_nopg.data.column_heads import angle_of, is_sine
 
 # How far from the unit circle a pair of columns may lie, in any row: encoders and files round.
 _ROUNDING = 1e-3
+#: no state is farther away, and no tree of neighbours takes one that is
+ANYWHERE = 1e50
 # An angle that covers this much of the circle has no ends.
 _WHOLE_CIRCLE = 5.5
 # An angle that covers less than this is as good as a straight coordinate.

@@ -12,6 +12,8 @@ from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Sa
 
 #: in standard deviations of each coordinate
 BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
+#: with fewer, what a coefficient more would bring is not asked
+ROWS_A_COEFFICIENT = 5
 # The widest one that errs by no more than this factor above the least: over many steps, noise that was learned adds up.
 NEARLY_AS_GOOD = 1.25
 # The same for one affine model of all states, which goes on beyond the data.

@@ -86,6 +86,14 @@ class DryFriction:
         speed = speed + states.sin() @ self.of_sines.T + states.cos() @ self.of_cosines.T
         return th.tanh(speed / self.size)
 
+    def beside(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
+        """
+        :param states: (m, d)
+        :param inputs: (m, p)
+        :return: the inputs and friction's own, (m, p + k)
+        """
+        return th.cat([inputs, self(states, inputs)], dim=1)
+
     def slopes(self, states: th.Tensor, inputs: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
         """Derivatives with respect to the states, (m, k, d), and to the inputs, (m, k, p)."""
         steep = ((1.0 - self(states, inputs).square()) / self.size)[..., None]

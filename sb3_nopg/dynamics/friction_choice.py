@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch as th
 
-from sb3_nopg.dynamics.cross_validation import share_unexplained, widest_good
+from sb3_nopg.dynamics.cross_validation import ROWS_A_COEFFICIENT, share_unexplained, widest_good
 from sb3_nopg.dynamics.friction import DryFriction, Held
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of
@@ -15,8 +15,6 @@ from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Sa
 _SIZES, _HOPELESS = (0.2, 0.05, 0.1, 0.3, 0.5), 0.9
 # Friction enters where it leaves at most this share of what is unexplained of its coordinate, if that is worth a look.
 _COUNTS, _NOT_WORTH_A_LOOK = 0.7, 1e-4
-# For each coefficient, friction's among them: with fewer rows it is not asked for.
-_ROWS_A_COEFFICIENT = 5
 # It has to slow down: a step takes at least this share of its size away, in the median of some states.
 _SLOWS_DOWN, _SOME_STATES = 0.05, 200
 
@@ -41,7 +39,7 @@ def choose_friction(
     :param errors: share that is unexplained without friction, at each width, of each coordinate
     """
     samples, found = data.samples(inputs, data.rows(inputs.n_earlier)), []
-    if len(samples) < _ROWS_A_COEFFICIENT * (2 + data.coordinates.dim + samples.inputs.shape[1]):
+    if len(samples) < ROWS_A_COEFFICIENT * (2 + data.coordinates.dim + samples.inputs.shape[1]):
         return ()
     spread = spread_of(samples.states)
     for number, bent in enumerate(data.coordinates.bent.tolist()):
@@ -72,7 +70,7 @@ def _taken_away(samples: Samples, held: Held, kernel: Kernel) -> float:
     """
     friction = DryFriction.fit(samples, [held])
     assert friction is not None
-    inputs = th.cat([samples.inputs, friction(samples.states, samples.inputs)], dim=1)
+    inputs = friction.beside(samples.states, samples.inputs)
     regression = LocalAffineRegression(
         replace(samples.of_targets([held.coordinate]), inputs=inputs), kernel.bandwidth, kernel.form
     )

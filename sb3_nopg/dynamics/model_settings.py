@@ -15,7 +15,7 @@ from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import float_tensor, whole_steps
 from sb3_nopg.dynamics.rewards import rewards_of
 
-#: transitions per coefficient of one affine model, at least.
+#: transitions per coefficient of one affine model, at least
 LEAST_ROWS = 2
 # Fewer have nothing between them.
 _LEAST_NODES = 2

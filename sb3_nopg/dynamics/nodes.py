@@ -94,7 +94,7 @@ class NodeMaps:
         return of_states + of_friction @ by_states, of_inputs + of_friction @ by_inputs
 
     def _with_friction(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
-        return inputs if self.friction is None else th.cat([inputs, self.friction(states, inputs)], dim=1)
+        return inputs if self.friction is None else self.friction.beside(states, inputs)
 
 
 def choose_nodes(

@@ -37,6 +37,16 @@ class Inputs:
         n_held = 0 if self.friction is None else len(self.friction)
         return self.features.size + self.n_earlier * (self.features.n_actions + dim) + n_held
 
+    def __call__(self, states: th.Tensor, actions: th.Tensor, earlier: th.Tensor) -> th.Tensor:
+        """
+        :param states: (m, d)
+        :param actions: (m, d_a)
+        :param earlier: actions and changes of the steps before, (m, n_earlier · (d_a + d))
+        :return: (m, p)
+        """
+        inputs = th.cat([self.features(actions), earlier], dim=1)
+        return inputs if self.friction is None else self.friction.beside(states, inputs)
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -82,9 +92,7 @@ class Prepared:
         return self._samples(inputs, self.rewards[:, None], self.reward_rows(inputs.n_earlier))
 
     def _samples(self, inputs: "Inputs", targets: th.Tensor, rows: th.Tensor) -> Samples:
-        of_steps = th.cat([inputs.features(self.actions), self.past(inputs.n_earlier)], dim=1)
-        if inputs.friction is not None:
-            of_steps = th.cat([of_steps, inputs.friction(self.states, of_steps)], dim=1)
+        of_steps = inputs(self.states, self.actions, self.past(inputs.n_earlier))
         return Samples(self.coordinates, self.states, of_steps, targets).rows(rows)
 
     def past(self, n_earlier: int) -> th.Tensor:

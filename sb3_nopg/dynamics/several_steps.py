@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import torch as th
 
+from sb3_nopg.dynamics.coordinates import ANYWHERE
 from sb3_nopg.dynamics.cross_validation import LeftOut, unexplained
 from sb3_nopg.dynamics.friction import Held
 from sb3_nopg.dynamics.friction_choice import with_friction
@@ -24,8 +25,6 @@ AHEAD = 8
 # Places to predict from, at most: with one affine model, and with local ones, which take longer. With fewer than the last
 # nothing can be said.
 _MOST_PLACES, _MOST_PLACES_IF_LOCAL, _LEAST_PLACES = 1000, 200, 50
-# A prediction that goes farther has gone nowhere.
-_ANYWHERE = 1e50
 # What is explained to this share counts as explained.
 _EXPLAINED = 1e-6
 #: of the regression over all samples, to choose from
@@ -123,13 +122,9 @@ def _follow(data: Prepared, inputs: Inputs, regressions: Regressions, rows: th.T
     states, earlier = data.states[rows], data.past(inputs.n_earlier)[rows]
     for ahead in range(AHEAD):
         actions = data.actions[rows + ahead]
-        of_steps = th.cat([inputs.features(actions), earlier], dim=1)
-        if inputs.friction is not None:
-            of_steps = th.cat([of_steps, inputs.friction(states, of_steps)], dim=1)
-        change = regressions.maps_at(states).at_own_states(of_steps)
+        change = regressions.maps_at(states).at_own_states(inputs(states, actions, earlier))
         states = states + change
-        # Far beyond anything that trees of neighbours take.
-        if not bool((states.abs() < _ANYWHERE).all()):
+        if not bool((states.abs() < ANYWHERE).all()):
             return states.new_full(states.shape, math.inf)
         earlier = th.cat([actions, change, earlier], dim=1)[:, : earlier.shape[1]]
     return states

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
+from sb3_nopg.dynamics.coordinates import ANYWHERE
 from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.model import DynamicsModel
-
-_ANYWHERE = 1e50
 
 
 @dataclass(frozen=True)
@@ -108,9 +107,9 @@ class Stepper:
 
     def _locate(self, states: np.ndarray) -> np.ndarray:
         """Node of each field of maps next to each state, (m, f)."""
-        if not (np.abs(states) < _ANYWHERE).all():
+        if not (np.abs(states) < ANYWHERE).all():
             # What is no number, or none that a tree takes, is near to any node.
-            states = np.nan_to_num(states, posinf=_ANYWHERE, neginf=-_ANYWHERE).clip(-_ANYWHERE, _ANYWHERE)
+            states = np.nan_to_num(states, posinf=ANYWHERE, neginf=-ANYWHERE).clip(-ANYWHERE, ANYWHERE)
         angle = states[:, self._n_plain :]
         # As Coordinates.embed has it, but for each field's scale.
         parts = [states[:, : self._n_plain], np.cos(angle), np.sin(angle)] if self._is_round else [states]
