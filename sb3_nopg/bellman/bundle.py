@@ -1,6 +1,7 @@
 """Trajectories of a policy through the model that training differentiates along: where from, and against what."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch as th
@@ -9,7 +10,7 @@ from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.trajectories import Trajectories, step_through, weigh
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
-from sb3_nopg.policies.step_function import step_function
+from sb3_nopg.policies.step_function import StepFunction, step_function
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,25 @@ class Friction:
     effect: th.Tensor
     size: th.Tensor
 
-    def left_of(self, actions: th.Tensor) -> th.Tensor:
+    def left_of(self, actions: np.ndarray) -> np.ndarray:
         """
+        :param actions: (m, d_a)
+        """
+        size, lost = self._in_numpy
+        return actions - lost * np.tanh(actions / size)
+
+    @cached_property
+    def _in_numpy(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.size.numpy(), ((1.0 - self.effect) * self.size).numpy()
+
+    def slope(self, actions: th.Tensor) -> th.Tensor:
+        """
+        Of :meth:`left_of`.
+
         :param actions: (…, m, d_a)
         """
         size, lost = self.size.to(actions), (1.0 - self.effect).to(actions)
-        return actions - lost * size * th.tanh(actions / size)
+        return 1.0 - lost * (1.0 - th.tanh(actions / size).square())
 
 
 @dataclass(frozen=True)
@@ -63,21 +77,18 @@ class Bundle:
     friction: Friction | None = None
 
 
-def follow_policy(model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> Trajectories:
+def follow_policy(model: DynamicsModel, policy: NOPGPolicy | StepFunction, bundle: Bundle) -> Trajectories:
     """
     :param model: of the system
     :param policy: to follow
     :param bundle: how
     """
-
-    step, noise = step_function(policy), bundle.action_noise
+    step, noise = step_function(policy) if isinstance(policy, NOPGPolicy) else policy, bundle.action_noise
     draws = None if noise is None else noise.cpu().numpy()
 
     def act(seen: np.ndarray, t: int) -> np.ndarray:
         asked_for = step(seen, None if draws is None else draws[t])
-        if bundle.friction is None:
-            return asked_for
-        return bundle.friction.left_of(th.from_numpy(np.asarray(asked_for, dtype=np.float64))).numpy()
+        return asked_for if bundle.friction is None else bundle.friction.left_of(asked_for.astype(np.float64))
 
     path = step_through(
         model,

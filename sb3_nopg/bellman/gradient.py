@@ -28,6 +28,7 @@ from sb3_nopg.common.errors import SolverError
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.trajectories import Trajectories, sweep_back
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.policies.step_function import remembered
 
 
 @dataclass(frozen=True)
@@ -197,23 +198,24 @@ def gradient_along_trajectories(
         would drown the others'; None for the gradient as it is
     :return: of the policy as it was
     """
-    trajectories = follow_policy(model, policy, bundle)
-    n_steps, m, n_columns = trajectories.observations.shape
-    seen = trajectories.observations.reshape(-1, n_columns).requires_grad_(True)
-    noise = None if bundle.action_noise is None else bundle.action_noise.reshape(n_steps * m, 1, -1)
-    actions = policy.sample_actions(seen, noise)[:, 0]
-    if bundle.friction is not None:
-        actions = bundle.friction.left_of(actions.view(n_steps, m, -1)).flatten(0, 1)
-    check_actions(actions)
     # K = ∂a/∂o at every state that was passed: what the sweep needs to know of the policy.
-    slopes = [th.autograd.grad(actions[:, i].sum(), seen, retain_graph=True)[0] for i in range(actions.shape[1])]
-    policy_slopes = th.stack(slopes, dim=1).view(n_steps, m, actions.shape[1], n_columns)
+    steps = remembered(policy)
+    trajectories = follow_policy(model, steps, bundle)
+    actions, policy_slopes = steps.answers()
+    check_actions(actions)
+    shape = trajectories.applied.shape
+    policy_slopes = policy_slopes.view(*shape, -1)
+    if bundle.friction is not None:
+        by_asked_for = bundle.friction.slope(actions.view(shape))
+        policy_slopes = policy_slopes * by_asked_for[..., None]
     with th.no_grad():
         derivative = sweep_back(model, trajectories, policy_slopes, bundle.gamma)
         if most_weight is not None:
             size = derivative.square().sum(dim=(0, 2)).sqrt()
             derivative = derivative * (most_weight * size.median() / size.clamp_min(1e-300)).clamp_max(1.0)[:, None]
-    actions.backward(-derivative.reshape(n_steps * m, -1).to(actions.dtype) / m)
+        if bundle.friction is not None:
+            derivative = derivative * by_asked_for
+    steps.push_back(-derivative.flatten(0, 1) / shape[1])
     return trajectories
 
 

@@ -53,6 +53,7 @@ class Stepper:
         self._products = np.triu_indices(self._features.n_actions) if self._features.quadratic else None
         self._friction = None if nodes.friction is None else nodes.friction.in_numpy()
         self._fields, self._target_order = [_FieldOfMaps(field) for field in nodes.fields], _array(nodes.order)
+        self._nowhere_to_look = all(field.single for field in nodes.fields)
 
     def begin(self, states: np.ndarray, earlier: np.ndarray | None = None) -> Situation:
         """
@@ -107,6 +108,8 @@ class Stepper:
 
     def _locate(self, states: np.ndarray) -> np.ndarray:
         """Node of each field of maps next to each state, (m, f)."""
+        if self._nowhere_to_look:
+            return np.zeros((len(states), len(self._fields)), dtype=np.int64)
         if not (np.abs(states) < ANYWHERE).all():
             # What is no number, or none that a tree takes, is near to any node.
             states = np.nan_to_num(states, posinf=ANYWHERE, neginf=-ANYWHERE).clip(-ANYWHERE, ANYWHERE)

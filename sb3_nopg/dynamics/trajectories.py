@@ -176,41 +176,46 @@ def sweep_back(model: DynamicsModel, trajectories: Trajectories, policy_slopes: 
     :param gamma: discount
     :return: (H, m, d_a)
     """
-    n_actions, n_past = model.features.n_actions, trajectories.earlier.shape[2]
-    d, (n_steps, m, _) = model.coordinates.dim, trajectories.applied.shape
     steps = _step_slopes(model, trajectories)
-    of_state, of_action, of_earlier, of_next_state = _direct_slopes(model, trajectories, steps, gamma)
-    # What a step starts from is y = (x, earlier steps): Y = ∂y'/∂y and U = ∂y'/∂a of every step alone, (H, m, …).
-    kept, asked_for = trajectories.kept[..., None], trajectories.asked_for
-    of_y, of_a = of_state.new_zeros(n_steps, m, d + n_past, d + n_past), of_state.new_zeros(n_steps, m, d + n_past, n_actions)
-    of_y[..., :d, :d] = (th.eye(d, dtype=of_y.dtype, device=of_y.device) + steps.state[:, :, :d]) * kept
-    of_y[..., :d, d:] = steps.earlier[:, :, :d] * kept
-    of_a[..., :d, :] = steps.action[:, :, :d] * kept
-    if n_past:
-        # The next step remembers this action and x' − x first, and of what this step remembers all but the last.
-        n_step = n_actions + d
-        of_y[..., d + n_step :, d : d + n_past - n_step] = th.eye(n_past - n_step, dtype=of_y.dtype, device=of_y.device)
-        of_y[..., d + n_actions : d + n_step, :] = of_y[..., :d, :]
-        of_y[..., d + n_actions : d + n_step, :d] -= th.eye(d, dtype=of_y.dtype, device=of_y.device)
-        of_a[..., d : d + n_actions, :] = th.eye(n_actions, dtype=of_y.dtype, device=of_y.device)
-        of_a[..., d + n_actions : d + n_step, :] = of_a[..., :d, :]
-    of_a = of_a * asked_for[..., None, :]
-    # A moved state moves the action too: K = ∂a/∂y, and the closed loop Y + U K.
-    answer = th.cat(
-        [_in_coordinates(model, trajectories, policy_slopes), of_a.new_zeros(n_steps, m, n_actions, n_past)], dim=-1
-    )
-    closed = of_y + of_a @ answer
-    # What Ĵ gains directly, by y and by y'.
-    gained = th.cat([of_state, of_earlier], dim=-1) + ((of_action * asked_for)[..., None, :] @ answer)[..., 0, :]
-    after = th.cat([of_next_state, of_earlier.new_zeros(of_earlier.shape)], dim=-1)
-    # The sweep: ȳ_t = g_t + (ȳ_{t+1} + h_t) (Y + U K)_t
-    y_bar = th.cat([_from_the_end(model, trajectories, gamma), of_state.new_zeros(m, n_past)], dim=1)
+    by_state, by_action, by_earlier, by_next_state = _direct_slopes(model, trajectories, steps, gamma)
+    d, n_past = by_state.shape[2], by_earlier.shape[2]
+    # What the next step remembers of this one: its action, and x' − x.
+    n_actions, n_step = by_action.shape[2], by_action.shape[2] + d
+    slopes = th.cat([steps.state, steps.earlier, steps.action], dim=3)[:, :, :d]
     # One step after the other, each little work: in NumPy, as in stepping.py.
-    bar, gains, loops, arrived = (part.cpu().numpy() for part in (y_bar, gained, closed, after.clone()))
-    for t in reversed(range(n_steps)):
-        arrived[t] += bar
-        bar = gains[t] + (arrived[t][:, None] @ loops[t])[:, 0]
-    return of_action * asked_for + (th.from_numpy(arrived).to(after.device)[..., None, :] @ of_a)[..., 0, :]
+    of_state, of_action, of_earlier, of_next_state, jacobians, answers, kept, asked_for = (
+        part.cpu().numpy()
+        for part in (
+            by_state,
+            by_action,
+            by_earlier,
+            by_next_state,
+            slopes,
+            _in_coordinates(model, trajectories, policy_slopes),
+            trajectories.kept,
+            trajectories.asked_for,
+        )
+    )
+    x_bar, found = _from_the_end(model, trajectories, gamma).cpu().numpy(), np.empty_like(of_action)
+    earlier_bar = np.zeros_like(of_earlier[0])
+    for t in reversed(range(len(found))):
+        # By x', which the next step remembers a second time.
+        arrived, changed = x_bar + of_next_state[t], earlier_bar[:, n_actions:n_step]
+        if n_past:
+            arrived += changed
+        arrived *= kept[t]
+        through = np.einsum("mi,mij->mj", arrived, jacobians[t])
+        found[t] = of_action[t] + through[:, d + n_past :]
+        if n_past:
+            found[t] += earlier_bar[:, :n_actions]
+        found[t] *= asked_for[t]
+        # By x: along the step, and by the action that answers it.
+        x_bar = of_state[t] + arrived + through[:, :d] + np.einsum("ma,maj->mj", found[t], answers[t])
+        if n_past:
+            x_bar -= changed
+            remembered, earlier_bar = earlier_bar[:, n_step:], of_earlier[t] + through[:, d : d + n_past]
+            earlier_bar[:, : n_past - n_step] += remembered
+    return th.from_numpy(found).to(by_action.device)
 
 
 def _in_coordinates(model: DynamicsModel, trajectories: Trajectories, policy_slopes: th.Tensor) -> th.Tensor:

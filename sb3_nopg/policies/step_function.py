@@ -1,37 +1,75 @@
-"""What a policy does, for a few states at a time and many times over: in NumPy, where its network is a plain one."""
+"""What a policy does, for a few states at a time and many times over, and how that depends on states and parameters."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch as th
-from stable_baselines3.common.torch_layers import FlattenExtractor
-from torch import nn
 
-from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, GaussianMlpPolicy, NOPGPolicy
+from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, NOPGPolicy
+from sb3_nopg.policies.plain_network import PlainNetwork, RememberingNetwork, is_plain
 
 #: observations (m, d_s), and standard normal draws (m, d_a) or None for the mean, to actions (m, d_a)
 StepFunction = Callable[[np.ndarray, np.ndarray | None], np.ndarray]
 
-_ACTIVATIONS: dict[type[nn.Module], Callable[[np.ndarray], np.ndarray]] = {
-    nn.Tanh: np.tanh,
-    nn.ReLU: lambda values: np.maximum(values, 0.0),
-}
-# Policies that do what they were written to do; whoever overrides that is asked.
-_PLAIN = (DeterministicMlpPolicy.action_distribution, GaussianMlpPolicy.action_distribution)
+
+class Answers(Protocol):
+    """A step function that remembers what it was asked; :class:`RememberingNetwork` says what its methods do."""
+
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None) -> np.ndarray: ...
+
+    def answers(self) -> tuple[th.Tensor, th.Tensor]: ...
+
+    def push_back(self, derivative: th.Tensor) -> None: ...
 
 
 def step_function(policy: NOPGPolicy) -> StepFunction:
     """
     :param policy: as it is now: what changes afterwards is not seen
     """
-    own = type(policy)
-    plain = own.action_distribution in _PLAIN and own.sample_actions is NOPGPolicy.sample_actions
-    if plain and own.normalize is NOPGPolicy.normalize and isinstance(policy, DeterministicMlpPolicy):
-        layers = list(policy.network)
-        known = all(type(layer) is nn.Linear or type(layer) in _ACTIVATIONS for layer in layers)
-        if known and type(policy.features_extractor) is FlattenExtractor:
-            return _in_numpy(policy, layers)
+    if isinstance(policy, DeterministicMlpPolicy) and is_plain(policy):
+        return PlainNetwork(policy)
     return _in_torch(policy)
+
+
+def remembered(policy: NOPGPolicy) -> Answers:
+    """
+    :param policy: whose parameters get gradients
+    """
+    # A GPU takes all states at once, faster than a processor that has done half of the work already.
+    on_processor = policy.observation_mean.device.type == "cpu"
+    if on_processor and isinstance(policy, DeterministicMlpPolicy) and is_plain(policy):
+        return RememberingNetwork(policy)
+    return _AskedAgain(policy)
+
+
+class _AskedAgain:
+    """
+    Any policy: asked for all states once more, by torch, for their derivatives.
+
+    :param policy: whose parameters get gradients
+    """
+
+    def __init__(self, policy: NOPGPolicy):
+        self._policy, self._step, self._actions = policy, step_function(policy), th.empty(0)
+        self._calls: list[tuple[np.ndarray, np.ndarray | None]] = []
+
+    def __call__(self, observations: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
+        self._calls.append((observations, noise))
+        return self._step(observations, noise)
+
+    def answers(self) -> tuple[th.Tensor, th.Tensor]:
+        observations, draws = zip(*self._calls, strict=True)
+        device = self._policy.observation_mean.device
+        seen = th.from_numpy(np.concatenate(observations)).to(device).requires_grad_(True)
+        noise = None if draws[0] is None else th.from_numpy(np.concatenate(draws)).to(device)[:, None]
+        self._actions = self._policy.sample_actions(seen, noise)[:, 0]
+        columns = self._actions.unbind(dim=1)
+        slopes = [th.autograd.grad(column.sum(), seen, retain_graph=True)[0] for column in columns]
+        return self._actions.detach(), th.stack(slopes, dim=1)
+
+    def push_back(self, derivative: th.Tensor) -> None:
+        self._actions.backward(derivative.to(self._actions.dtype))
 
 
 def _in_torch(policy: NOPGPolicy) -> StepFunction:
@@ -46,29 +84,3 @@ def _in_torch(policy: NOPGPolicy) -> StepFunction:
             return mean.cpu().numpy()
 
     return step
-
-
-def _in_numpy(policy: DeterministicMlpPolicy, layers: list[nn.Module]) -> StepFunction:
-    observation_mean, observation_std = _array(policy.observation_mean), _array(policy.observation_std)
-    center, half_range = _array(policy.action_center), _array(policy.action_half_range)
-    dtype, n_actions = center.dtype, len(center)
-    compiled = [
-        (_array(layer.weight).T.copy(), _array(layer.bias)) if isinstance(layer, nn.Linear) else _ACTIVATIONS[type(layer)]
-        for layer in layers
-    ]
-    largest_std = float(policy.std_scale) * policy.max_std * half_range if isinstance(policy, GaussianMlpPolicy) else None
-
-    def step(observations: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
-        values = ((observations - observation_mean) / observation_std).astype(dtype)
-        for layer in compiled:
-            values = values @ layer[0] + layer[1] if isinstance(layer, tuple) else layer(values)
-        mean = center + half_range * np.tanh(values[:, :n_actions])
-        if largest_std is None or noise is None:
-            return mean
-        return mean + largest_std / (1.0 + np.exp(-values[:, n_actions:])) * noise.astype(dtype)
-
-    return step
-
-
-def _array(tensor: th.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
