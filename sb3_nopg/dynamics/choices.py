@@ -93,6 +93,11 @@ class Choices:
         return all(kernel.is_affine for kernel in self.kernels)
 
     @property
+    def explained(self) -> bool:
+        """Whether there is one affine model of all states that leaves next to nothing unexplained."""
+        return self.is_affine and self.unexplained < _EXPLAINED
+
+    @property
     def exact(self) -> bool:
         """Whether the system is affine and its reward quadratic, as far as left-out episodes can tell, hence beyond them."""
         known = self.is_affine and self.reward.kernel is None

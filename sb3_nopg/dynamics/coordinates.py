@@ -7,7 +7,7 @@ wrap. Columns that never change carry nothing and are left out; a decoded state 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -24,6 +24,8 @@ _ROUNDING = 1e-3
 ANYWHERE = 1e50
 # An angle that covers this much of the circle has no ends.
 _WHOLE_CIRCLE = 5.5
+# One that covers this much has none if one formula is right wherever it was.
+_MOST_OF_THE_CIRCLE = 1.5 * math.pi
 # An angle that covers less than this is as good as a straight coordinate.
 _SHORT_ARC = math.pi / 2
 
@@ -78,6 +80,14 @@ class Coordinates:
         angular = found.angular
         whole, bent = angular & (extent > _WHOLE_CIRCLE), angular & (extent > _SHORT_ARC)
         return cls(plain, pairs, zeros, found.fixed, whole, bent, columns)
+
+    def all_around(self, extent: th.Tensor) -> "Coordinates":
+        """
+        The same for a system that one formula of sines and cosines describes: what is left of the circle is no end.
+
+        :param extent: of each coordinate that the data cover, none where the task is known to end, (d,)
+        """
+        return replace(self, round=self.round | (self.angular & (extent > _MOST_OF_THE_CIRCLE)))
 
     @property
     def dim(self) -> int:

@@ -117,10 +117,8 @@ class DynamicsModel:
             # Where the task ends is known, whichever part of the data a model is of.
             bounds = like.bounds.to(th.device("cpu"))
         else:
-            bounds = Bounds.of(coordinates, data.states, data.next_states, data.terminals, limits)
-            if choices.is_affine and not bool(coordinates.bent.any()):
-                span = _AFFINE_ROOM * span_of_starts(dataset, coordinates, initial_states)
-                bounds = replace(bounds, room=EVERYWHERE * (bounds.high - bounds.low) if choices.exact else span)
+            bounds = _bounds_of(data, choices, limits, initial_states)
+            coordinates, data = bounds.coordinates, replace(data, coordinates=bounds.coordinates)
         if bounds.unexplained_ends > 0.1 and like is None:
             _logger.warning(
                 "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "
@@ -259,6 +257,21 @@ class DynamicsModel:
         :param names: of the observation's columns
         """
         return "\n".join(f"{what}: {found}" for what, found in described(self, names))
+
+
+def _bounds_of(
+    data: Prepared, choices: Choices, limits: Mapping[int | str, Limit] | None, initial_states: np.ndarray | None
+) -> Bounds:
+    """Of what was recorded, and of what one affine model is believed to know beside it."""
+    bounds = Bounds.of(data.coordinates, data.states, data.next_states, data.terminals, limits)
+    extent = bounds.high - bounds.low
+    if choices.explained:
+        ends = bounds.ends_low | bounds.ends_high
+        bounds = replace(bounds, coordinates=data.coordinates.all_around(extent.masked_fill(ends, 0.0)))
+    if choices.is_affine and not bool(data.coordinates.bent.any()):
+        span = _AFFINE_ROOM * span_of_starts(data.dataset, data.coordinates, initial_states)
+        bounds = replace(bounds, room=EVERYWHERE * extent if choices.exact else span)
+    return bounds
 
 
 def _are_limited(dataset: TransitionDataset, bounds: Bounds, like: DynamicsModel | None) -> bool:
