@@ -87,7 +87,7 @@ class Judgement:
         first = self.ranking[0]
         if self.margin is not None and self.margin < 0:
             better = f"{self.ranking[1].name}, judged better by {-self.margin:.3g}"
-            return f"{first.name} is kept; {better}, has seen less of the data."
+            return f"{first.name} is kept; {better}, has seen less of the data or moves the actuator more."
         if len(self.ranking) == 1:
             return f"{first.name} is predicted to earn {first.score:.4g} ({first.low:.4g} to {first.high:.4g})."
         second = self.ranking[1]

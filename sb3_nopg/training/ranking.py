@@ -1,4 +1,4 @@
-"""Which candidate is kept: the judge's ranking, with more trust in what has seen more of the data."""
+"""Which candidate is kept: of good ones, as the judge sees them, a calm one that has seen all of the data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,7 +15,11 @@ from sb3_nopg.training.candidates import Trained, name_of
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
 # more often by this share.
 _TELLING, _LASTING_LESS = 0.05, 0.02
-# The same where all are judged by what they were trained on, which tells little: the first recipe counts as the safest.
+# A policy that misses no more than this share of the best one's score is good too.
+_NOT_MISSED = 0.01
+# Of good policies those come first that change their action by no more than this share of its range a step.
+_CALM = 0.05
+# What is telling where all are judged by what they were trained on, which tells little: the first recipe is the safest.
 _TELLING_IN_SAMPLE = 0.5
 
 
@@ -50,18 +54,18 @@ class Ranking:
         judgement = self.judged(models, trained)
         names = [judged.name for judged in judgement.ranking]
         order = sorted(range(len(trained)), key=lambda number: names.index(name_of(trained[number])))
-        scores = {judged.name: judged.score for judged in judgement.ranking}
-        lasting = {judged.name: judged.lasting for judged in judgement.ranking}
+        found, best, worst = {judged.name: judged for judged in judgement.ranking}, judgement.ranking[0], judgement.ranking[-1]
         telling = _TELLING_IN_SAMPLE if self._halves is None else _TELLING
-        enough = scores[names[0]] - telling * (scores[names[0]] - scores[names[-1]])
+        enough = best.score - max(telling * (best.score - worst.score), _NOT_MISSED * abs(best.score))
 
-        def comes_later(number: int) -> tuple[bool, int]:
-            # What was made of all of the data has seen more than halves can tell: it comes first where it is nearly as good.
+        def comes_later(number: int) -> tuple[bool, bool, bool, int]:
             one = trained[number]
-            nearly_as_good = scores[name_of(one)] >= enough and lasting[name_of(one)] >= lasting[names[0]] - _LASTING_LESS
-            later = not (one.trained_on == "all" and nearly_as_good)
-            safest_first = self._halves is None and not later
-            return later, recipes.index(one.recipe) if safest_first else 0
+            judged = found[name_of(one)]
+            if judged.score < enough or judged.lasting < best.lasting - _LASTING_LESS:
+                return True, False, False, 0
+            # What was made of all of the data has seen more than halves can tell: it comes first where it is good.
+            safest_first = recipes.index(one.recipe) if self._halves is None else 0
+            return False, judged.chatter > _CALM, one.trained_on != "all", safest_first
 
         order.sort(key=comes_later)
         return order, _with_chosen_first(judgement, name_of(trained[order[0]]))
