@@ -1,5 +1,7 @@
 """What can be asked of a model: its :class:`.Estimator` knows the data, its :class:`.PolicyEvaluation` the policy."""
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from sb3_nopg.data.dataset import TransitionDataset
@@ -10,13 +12,13 @@ from sb3_nopg.prediction.rollouts import Rollouts
 from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
 
 
-class Questions:
+class Questions(ABC):
     """For a model with a policy and data."""
 
     @property
+    @abstractmethod
     def estimator(self) -> Estimator:
         """All that follows from data and settings, and nothing of the policy."""
-        raise NotImplementedError
 
     @property
     def training_data(self) -> TransitionDataset:
@@ -34,9 +36,9 @@ class Questions:
         return self.estimator.dynamics
 
     @property
+    @abstractmethod
     def evaluation(self) -> PolicyEvaluation:
         """Answers every question about the policy, at its current parameters."""
-        raise NotImplementedError
 
     def _evaluation_on(self, dataset: TransitionDataset | None) -> PolicyEvaluation:
         return self.evaluation if dataset is None else self.evaluation.on(dataset)

@@ -4,6 +4,7 @@ import inspect
 import io
 import os
 import pathlib
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
@@ -37,16 +38,16 @@ class ResumableAlgorithm(FixedDataAlgorithm):
         """The arguments that have a say in what is computed, described."""
         return settings_of(self, ["policy_class", *self._argument_names])
 
+    @abstractmethod
     def run_state(self) -> dict[str, Any]:
         """What :meth:`save` leaves out, for a checkpoint."""
-        raise NotImplementedError
 
+    @abstractmethod
     def restore_run(self, dataset: TransitionDataset, state: dict[str, Any]) -> None:
         """
         :param dataset: that the run learned from
         :param state: of :meth:`run_state`
         """
-        raise NotImplementedError
 
     def save(
         self,

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,11 @@ class TrainedAlgorithm(Questions, ResumableAlgorithm):
     # How often draws have been made again.
     _noise_epoch: int
 
+    @abstractmethod
     def set_dataset(self, dataset: TransitionDataset) -> None:
         """
         :param dataset: to learn from, in place of any before
         """
-        raise NotImplementedError
 
     @property
     def _attached(self) -> Training:
