@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Where it is set, every process would compile every file again: each of those that tests run in, and each that they start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo check test coverage lint type format bench wheel docs firmware clean
 .DEFAULT_GOAL := help
 

@@ -6,14 +6,14 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike
-from stable_baselines3.common.base_class import BaseAlgorithm, maybe_make_env
+from stable_baselines3.common.base_class import maybe_make_env
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
@@ -24,22 +24,12 @@ from sb3_nopg.common.checks import check_not_normalized, check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.processes import Processes
 from sb3_nopg.common.progress import phase, shown
-from sb3_nopg.data.buffer import (
-    FixedReplayBuffer,
-    check_fits_spaces,
-    check_observations_inside,
-    read_replay_buffer,
-    spaces_of,
-)
+from sb3_nopg.data.buffer import FixedReplayBuffer, read_replay_buffer, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset, check_dataset
-from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint, settings_of
-from sb3_nopg.data.held_out import split_off
-from sb3_nopg.data.quantities import Quantities, check_same
-from sb3_nopg.dynamics.model import DynamicsModel
-from sb3_nopg.dynamics.model_settings import check_model_settings
+from sb3_nopg.data.fingerprint import array_fingerprint, dataset_fingerprint, parameter_fingerprint
+from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.kernels.bandwidth import Bandwidths
 from sb3_nopg.policies.export import export
-from sb3_nopg.policies.model_archive import read_model, write_model
 from sb3_nopg.policies.nopg_policy import (
     DeterministicLinearPolicy,
     DeterministicMlpPolicy,
@@ -47,24 +37,18 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
-from sb3_nopg.policies.told_names import told_by_environment
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judged, Judgement
 from sb3_nopg.prediction.questions import Questions
 from sb3_nopg.prediction.starts import Starts
-from sb3_nopg.training import checkpoint
+from sb3_nopg.training.attaching import attach, check_data
 from sb3_nopg.training.candidates import Candidate
 from sb3_nopg.training.distributed import AgreedCallback, check_same_everywhere, join_processes
-from sb3_nopg.training.log import (
-    announce_tempting_ends,
-    announce_too_many_neighbors,
-    record_support,
-)
-from sb3_nopg.training.loop import FixedDataAlgorithm
-from sb3_nopg.training.model_file import check_version
+from sb3_nopg.training.log import record_now_and_then
 from sb3_nopg.training.offline_env import OfflineVecEnv, offline_vec_env
-from sb3_nopg.training.settings import check_no_old_names, check_settings, restored_model_settings, without_default_network
+from sb3_nopg.training.resumable import ResumableAlgorithm
+from sb3_nopg.training.settings import check_no_old_names, check_settings, full_policy_kwargs, restored_model_settings
 from sb3_nopg.training.training import Training, TrainingOptions
 
 if TYPE_CHECKING:
@@ -73,16 +57,13 @@ if TYPE_CHECKING:
 
 SelfNOPG = TypeVar("SelfNOPG", bound="NOPG")
 
-_SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.Tanh}
-# Share of its size that an observation must vary by for the policy to see it at full size: with a model, and without.
-_LEAST_SPREAD = {"model": 0.01, "samples": 1e-8}
 # What belongs to the data, or can be prepared again from it.
 _UNSAVED = ("dataset", "_training", "distributed", "processes")
-# Of its own that a saved model holds.
-_RECORDS = (Candidate, Judged, Judgement, Quantities)
+# Share of its size that an observation must vary by for the policy to see it at full size: with a model, and without.
+_LEAST_SPREAD = {"model": 0.01, "samples": 1e-8}
 
 
-class NOPG(Questions, FixedDataAlgorithm):
+class NOPG(Questions, ResumableAlgorithm):
     """
     Nonparametric off-policy policy gradient (Tosatto, Carvalho, Abdulsamad and Peters, AISTATS 2020), with a deterministic
     policy; :class:`NOPGS` has a stochastic one.
@@ -133,6 +114,7 @@ class NOPG(Questions, FixedDataAlgorithm):
         "MlpPolicy": DeterministicMlpPolicy,
         "LinearPolicy": DeterministicLinearPolicy,
     }
+    _saved_records = (Candidate, Judged, Judgement, Quantities)
 
     def __init__(
         self,
@@ -206,6 +188,8 @@ class NOPG(Questions, FixedDataAlgorithm):
         if _init_setup_model:
             self._setup_model()
 
+    _argument_names = tuple(inspect.signature(__init__).parameters)
+
     def _check_settings(self) -> None:
         check_settings(self)
         SampleSettings.of(self.estimator_kwargs)
@@ -230,11 +214,10 @@ class NOPG(Questions, FixedDataAlgorithm):
             self._noise_seed = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
             self._noise_epoch = 0
         #: with the defaults that the settings imply: all that it takes to build the policy
-        self.full_policy_kwargs = {**self._default_network(), **without_default_network(self.policy_kwargs)}
+        self.full_policy_kwargs = full_policy_kwargs(self.policy_class, self.policy_kwargs, self.transitions)
         self.policy = self.new_policy()
         if self.is_stochastic is not None and self.policy.is_stochastic != self.is_stochastic:
-            kind = "stochastic" if self.policy.is_stochastic else "deterministic"
-            other = "NOPGS" if self.policy.is_stochastic else "NOPGD"
+            kind, other = ("stochastic", "NOPGS") if self.policy.is_stochastic else ("deterministic", "NOPGD")
             raise InputError("policy", f"{self.policy_class.__name__} is {kind}", f"It goes with {other}")
         if self.transitions == "model":
             self.policy.begin_calmly()
@@ -248,21 +231,12 @@ class NOPG(Questions, FixedDataAlgorithm):
         assert isinstance(policy, NOPGPolicy)
         return policy
 
-    def _default_network(self) -> dict[str, Any]:
-        """The policies' default is the paper's network. One that trajectories are differentiated through is to be smooth."""
-        is_network = self.policy_class in (DeterministicMlpPolicy, GaussianMlpPolicy)
-        return _SMOOTH_NETWORK if self.transitions == "model" and is_network else {}
-
     def _join_processes(self) -> None:
         self.processes = join_processes() if self.distributed else Processes()
         if not self.processes.is_main:
             self.verbose, self.tensorboard_log = 0, None
         if self.processes.several and self.seed is None:
             self.seed = self.processes.from_main(lambda: int(np.random.SeedSequence().generate_state(1)[0]))
-
-    def settings(self) -> dict[str, str]:
-        """The arguments that have a say in what is computed, described."""
-        return settings_of(self, ["policy_class", *inspect.signature(NOPG.__init__).parameters])
 
     def _setup_spaces(self) -> None:
         """Spaces come from the environment, from a loaded model, or from the data."""
@@ -300,10 +274,7 @@ class NOPG(Questions, FixedDataAlgorithm):
 
         :param dataset: must fit the model's spaces; if it does not, the model stays as it was
         """
-        check_dataset(dataset)
-        check_fits_spaces(dataset, self.observation_space, self.action_space)
-        check_observations_inside(dataset, self.observation_space)
-        self._check_names(dataset)
+        check_data(dataset, self.observation_space, self.action_space, self.env, self.quantities)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         self._attach(dataset)
         self.dataset, self.replay_buffer = dataset, replay_buffer
@@ -312,27 +283,11 @@ class NOPG(Questions, FixedDataAlgorithm):
         if self.env is None:
             self.env = offline_vec_env(self.observation_space, self.action_space, dataset.observations[0], self.n_envs)
 
-    def _check_names(self, dataset: TransitionDataset) -> None:
-        told = Quantities.told_by(told_by_environment(self.env), dataset.observation_dim, dataset.action_dim)
-        check_same("dataset", dataset.quantities, "the data", told, "the environment")
-        check_same("dataset", dataset.quantities, "the data", self.quantities, "the model")
-
     def _attach(self, dataset: TransitionDataset) -> None:
         """Make what follows from data and settings; training begins again from where the policy is."""
         env = None if isinstance(self.env, OfflineVecEnv) else self.env
-        starts = Starts(self.initial_states, dataset, env, self.seed, self.processes)
-        starts.check()
-        training_data, held_out_data = split_off(dataset, self.held_out)
-        estimator = Estimator(training_data, self._estimator_settings(), starts, self._noise_epoch)
-        if self.transitions == "model":
-            # What cannot be right is told here, and not in the midst of learn(); a model of all rows is made when needed.
-            check_model_settings(training_data, self.model_kwargs or {})
-            announce_tempting_ends(training_data, self.gamma, (self.model_kwargs or {}).get("reward"))
-        # Bandwidths that cannot be are told here too.
-        _ = estimator.bandwidths
-        announce_too_many_neighbors(estimator.settings.samples.n_neighbors, len(training_data))
-        held_out = None if held_out_data is None else estimator.on(held_out_data)
-        self._training = Training(self.policy, estimator, held_out, self.new_policy)
+        starts, settings = Starts(self.initial_states, dataset, env, self.seed, self.processes), self._estimator_settings()
+        self._training = attach(starts, self.held_out, settings, self._noise_epoch, self.policy, self.new_policy)
 
     def _estimator_settings(self) -> EstimatorSettings:
         return EstimatorSettings(
@@ -358,18 +313,6 @@ class NOPG(Questions, FixedDataAlgorithm):
         check_same_everywhere(self.processes, self.dataset, self._what_must_be_the_same)
         return self._training
 
-    def _up_to_date(self) -> Training:
-        """With policy and options as they are now: a user may have changed them."""
-        training = self._attached
-        training.policy = self.policy
-        training.options = TrainingOptions(self.horizon, self.keep == "best_heldout", self.patience)
-        return training
-
-    @property
-    def estimator(self) -> Estimator:
-        """All that follows from data and settings, and nothing of the policy."""
-        return self._attached.estimator
-
     def _what_must_be_the_same(self) -> dict[str, Any]:
         """In all processes that train the model together."""
         assert self.dataset is not None
@@ -382,10 +325,17 @@ class NOPG(Questions, FixedDataAlgorithm):
             **self.settings(),
         }
 
+    def _up_to_date(self) -> Training:
+        """With policy and options as they are now: a user may have changed them."""
+        training = self._attached
+        training.policy = self.policy
+        training.options = TrainingOptions(self.horizon, self.keep == "best_heldout", self.patience)
+        return training
+
     @property
-    def training_data(self) -> TransitionDataset:
-        """The data that the policy is optimised on: all that is attached, less what is held out."""
-        return self.estimator.dataset
+    def estimator(self) -> Estimator:
+        """All that follows from data and settings, and nothing of the policy."""
+        return self._attached.estimator
 
     @property
     def held_out_data(self) -> TransitionDataset | None:
@@ -394,60 +344,9 @@ class NOPG(Questions, FixedDataAlgorithm):
         return None if held_out is None else held_out.dataset
 
     @property
-    def start_states(self) -> np.ndarray:
-        """Where the task starts, (n₀, d_s)."""
-        return self.estimator.start_states
-
-    @property
     def bandwidths(self) -> Bandwidths | None:
         """Of the paper's kernels; None without data."""
         return None if self._training is None else self._training.estimator.bandwidths
-
-    @property
-    def dynamics(self) -> DynamicsModel:
-        """The model of the system that the data make; fitted at the first call."""
-        return self.estimator.dynamics
-
-    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
-        """
-        Learn from what a replay buffer holds, ours or that of any SB3 off-policy algorithm. It is a pickle: trust its source.
-
-        :param path: file that ``save_replay_buffer`` wrote, or the open file, which stays open
-        :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
-        """
-        self.set_dataset(TransitionDataset.from_replay_buffer(read_replay_buffer(path, self.verbose)))
-
-    def learn(
-        self: SelfNOPG,
-        total_timesteps: int = 500,
-        callback: MaybeCallback = None,
-        log_interval: int = 10,
-        tb_log_name: str = "NOPG",
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> SelfNOPG:
-        """
-        Improve the policy on the data.
-
-        :param total_timesteps: number of policy updates
-        :param callback: called after every update
-        :param log_interval: updates between two entries of the log
-        :param tb_log_name: name of the run for tensorboard
-        :param reset_num_timesteps: False to continue counting where training stopped
-        :param progress_bar: show the phases of it (fit, nodes, candidates, judge) and the time that is left
-        :return: the model
-        """
-        if self.keep == "best_heldout" and self._attached.held_out is None:
-            # A model's file does not hold the data that it was checked on.
-            raise InputError(
-                "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
-            )
-        progress_bar = progress_bar and self.processes.is_main
-        with shown(progress_bar):
-            # All that can be prepared is, before a run begins in the log.
-            with phase("fit"):
-                _ = self.estimator.model if self.transitions == "model" else self.estimator.problem
-            return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def _fixed_data(self) -> TransitionDataset | None:
         return self.estimator.starts.data
@@ -496,18 +395,9 @@ class NOPG(Questions, FixedDataAlgorithm):
 
     def dump_logs(self) -> None:
         """Write the log, with what is worth computing only now and then."""
-        states = th.from_numpy(np.array(self.start_states)).to(self.device)
-        with th.no_grad():
-            if self.transitions == "samples":
-                problem = self.estimator.problem
-                record_support(self.logger, problem, self.evaluation.policy_actions())
-                states = problem.queries.states
-            std = self.policy.action_distribution(states)[1]
-        if std is not None:
-            self.logger.record("train/policy_std", float(std.mean()))
         elapsed = max((time.time_ns() - self.start_time) / 1e9, sys.float_info.epsilon)
-        self.logger.record("time/updates_per_second", (self.num_timesteps - self._num_timesteps_at_start) / elapsed)
-        self.logger.record("time/time_elapsed", int(elapsed), exclude="tensorboard")
+        n_updates = self.num_timesteps - self._num_timesteps_at_start
+        record_now_and_then(self.logger, self.evaluation, n_updates, elapsed)
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.dump(step=self.num_timesteps)
 
@@ -533,6 +423,70 @@ class NOPG(Questions, FixedDataAlgorithm):
     def score(self) -> float:
         """What policies are compared by: the held-out return, or Ĵ where nothing is held out."""
         return self._up_to_date().score()
+
+    def run_state(self) -> dict[str, Any]:
+        """What :meth:`save` leaves out, for a checkpoint."""
+        return {"start_states": th.tensor(self.start_states), **self._attached.state()}
+
+    def restore_run(self, dataset: TransitionDataset, state: dict[str, Any]) -> None:
+        """
+        :param dataset: that the run learned from
+        :param state: of :meth:`run_state`
+        """
+        given = self.initial_states
+        if given is None and dataset.episode_starts is None:
+            # They came from an environment, which may not be at hand any more.
+            self.initial_states = state["start_states"].cpu().numpy()
+        try:
+            self.set_dataset(dataset)
+        finally:
+            self.initial_states = given
+        self._attached.restore(state)
+
+    def _excluded_save_params(self) -> list[str]:
+        given_data = ["held_out"] if isinstance(self.held_out, TransitionDataset) else []
+        return [*super()._excluded_save_params(), *_UNSAVED, *given_data]
+
+    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
+        """
+        Learn from what a replay buffer holds, ours or that of any SB3 off-policy algorithm. It is a pickle: trust its source.
+
+        :param path: file that ``save_replay_buffer`` wrote, or the open file, which stays open
+        :param truncate_last_traj: accepted for SB3's sake; a fixed buffer has no trajectory in progress
+        """
+        self.set_dataset(TransitionDataset.from_replay_buffer(read_replay_buffer(path, self.verbose)))
+
+    def learn(
+        self: SelfNOPG,
+        total_timesteps: int = 500,
+        callback: MaybeCallback = None,
+        log_interval: int = 10,
+        tb_log_name: str = "NOPG",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfNOPG:
+        """
+        Improve the policy on the data.
+
+        :param total_timesteps: number of policy updates
+        :param callback: called after every update
+        :param log_interval: updates between two entries of the log
+        :param tb_log_name: name of the run for tensorboard
+        :param reset_num_timesteps: False to continue counting where training stopped
+        :param progress_bar: show the phases of it (fit, nodes, candidates, judge) and the time that is left
+        :return: the model
+        """
+        if self.keep == "best_heldout" and self._attached.held_out is None:
+            # A model's file does not hold the data that it was checked on.
+            raise InputError(
+                "held_out", "the loaded model has no data to check on", "Set model.held_out and call set_dataset()"
+            )
+        progress_bar = progress_bar and self.processes.is_main
+        with shown(progress_bar):
+            # All that can be prepared is, before a run begins in the log.
+            with phase("fit"):
+                _ = self.estimator.model if self.transitions == "model" else self.estimator.problem
+            return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def report(
         self,
@@ -570,23 +524,6 @@ class NOPG(Questions, FixedDataAlgorithm):
         bind_reports(self, write_report(report, path).parent)
         return report.summary
 
-    def save(
-        self,
-        path: str | pathlib.Path | io.BufferedIOBase,
-        exclude: Iterable[str] | None = None,
-        include: Iterable[str] | None = None,
-    ) -> None:
-        """
-        Write the model to a file, without the data. In a distributed run the main process does it. It holds no pickle unless a
-        function or class of your own is among the settings; then :meth:`load` needs ``trust=True``.
-
-        :param path: of the file
-        :param exclude: attributes to leave out
-        :param include: attributes to write although they would be left out
-        """
-        if self.processes.is_main:
-            write_model(path, vars(self), lambda file: super(NOPG, self).save(file, exclude, include))
-
     def export(self, path: str | os.PathLike[str], **description: Any) -> pathlib.Path:
         """
         Write the policy as an ONNX file for a rig: raw observation in, mean action in the environment's units out. Reports on
@@ -601,94 +538,6 @@ class NOPG(Questions, FixedDataAlgorithm):
         written = export(self, path, **description)
         bind_reports(self, written.parent)
         return written
-
-    @classmethod
-    def load(
-        cls: type[SelfNOPG],
-        path: str | pathlib.Path | io.BufferedIOBase,
-        env: GymEnv | None = None,
-        device: th.device | str = "auto",
-        custom_objects: dict[str, Any] | None = None,
-        print_system_info: bool = False,
-        force_reset: bool = True,
-        *,
-        trust: bool = False,
-        **keywords: Any,
-    ) -> SelfNOPG:
-        """
-        :param path: of a file that :meth:`save` wrote, or the open file
-        :param env: as for the constructor
-        :param device: as for the constructor
-        :param custom_objects: settings that take the place of those in the file
-        :param print_system_info: as for SB3's ``load``
-        :param force_reset: as for SB3's ``load``
-        :param trust: whether to read pickles in it, which can run any program
-        :param keywords: arguments of the constructor that are to change
-        """
-        check_version(path)
-        known = {*inspect.signature(BaseAlgorithm.load).parameters, *inspect.signature(NOPG.__init__).parameters}
-        check_no_old_names({name: value for name, value in keywords.items() if name not in known})
-        file, objects = read_model(path, trust=trust, records=_RECORDS, replaced=custom_objects)
-        return super().load(file, env, device, objects, print_system_info, force_reset, **keywords)
-
-    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """
-        Write all that :meth:`resume` needs. A file of this name stays as it was until the new one is complete.
-
-        :param path: of the file. In a distributed run all processes must call this; the main one writes, and all wait for it
-        """
-        checkpoint.save(self, pathlib.Path(path))
-
-    @classmethod
-    def resume(
-        cls: type[SelfNOPG],
-        path: str | os.PathLike[str],
-        dataset: TransitionDataset,
-        env: GymEnv | None = None,
-        device: th.device | str = "auto",
-        *,
-        trust: bool = False,
-        **arguments: Any,
-    ) -> SelfNOPG:
-        """
-        A model in the midst of its training. ``learn(n - model.num_timesteps, reset_num_timesteps=False)`` takes it to update
-        n, with the same bits on the CPU as without the interruption.
-
-        :param path: file of a checkpoint
-        :param dataset: that the run learned from
-        :param env: as for the constructor
-        :param device: as for the constructor
-        :param trust: as for :meth:`load`
-        :param arguments: ``verbose``, ``tensorboard_log`` and ``distributed``, which may change, and ``held_out`` where that
-            was a data set; all else is in the file
-        """
-        return checkpoint.resume(cls, pathlib.Path(path), dataset, env, device, arguments, trust=trust)
-
-    def run_state(self) -> dict[str, Any]:
-        """What :meth:`save` leaves out, for a checkpoint."""
-        return {"start_states": th.tensor(self.start_states), **self._attached.state()}
-
-    def restore_run(self, dataset: TransitionDataset, state: dict[str, Any]) -> None:
-        """
-        :param dataset: that the run learned from
-        :param state: of :meth:`run_state`
-        """
-        given = self.initial_states
-        if given is None and dataset.episode_starts is None:
-            # They came from an environment, which may not be at hand any more.
-            self.initial_states = state["start_states"].cpu().numpy()
-        try:
-            self.set_dataset(dataset)
-        finally:
-            self.initial_states = given
-        self._attached.restore(state)
-
-    def _excluded_save_params(self) -> list[str]:
-        given_data = ["held_out"] if isinstance(self.held_out, TransitionDataset) else []
-        return [*super()._excluded_save_params(), *_UNSAVED, *given_data]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "policy.optimizer"], []
 
 
 class NOPGD(NOPG):

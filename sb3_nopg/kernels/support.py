@@ -1,7 +1,7 @@
 """The samples that every estimate is made of, and what they weigh at the states one asks about."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch as th
@@ -19,54 +19,9 @@ from sb3_nopg.kernels.displacements import (
 )
 from sb3_nopg.kernels.local_linear import Corrections, correct, corrected_derivative
 from sb3_nopg.kernels.neighbors import NeighborCount, NeighborLists, find_neighbors
+from sb3_nopg.kernels.queries import Queries, workspace_of
 from sb3_nopg.kernels.weights import action_derivative, largest_weights, log_action_kernel, responsibilities, row_blocks
 from sb3_nopg.kernels.workspace import Workspace
-
-
-@dataclass
-class _Kept:
-    """
-    What need not be made again for every policy.
-
-    :param workspace: on the CPU; a GPU's blocks are too large to keep room for them, and it need not
-    :param state_powers: of the ways to the neighbours' states, (m, c, k)
-    """
-
-    workspace: Workspace | None = None
-    state_powers: th.Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Queries:
-    """
-    States with their neighbours among the samples.
-
-    :param states: (m, d_s)
-    :param neighbors: (m, k)
-    :param neighbor_actions: actions of each state's neighbours, divided by the bandwidth, (d_a, m, k)
-    :param kept: what was made for these once, and room to work in: two threads must not ask about the same queries
-    """
-
-    states: th.Tensor
-    neighbors: NeighborLists
-    neighbor_actions: th.Tensor
-    kept: "_Kept" = field(default_factory=lambda: _Kept(), compare=False, repr=False)
-
-    def __len__(self) -> int:
-        return len(self.states)
-
-    def rows(self, chosen: th.Tensor) -> "Queries":
-        """
-        Some of the queries.
-
-        :param chosen: their numbers, (rows,)
-        """
-        neighbors = NeighborLists(
-            None if self.neighbors.indices is None else self.neighbors.indices[chosen],
-            self.neighbors.log_state_kernel[chosen],
-            self.neighbors.log_dropped_mass[chosen],
-        )
-        return Queries(self.states[chosen], neighbors, self.neighbor_actions[:, chosen])
 
 
 @dataclass(frozen=True)
@@ -218,7 +173,7 @@ class Support:
         return sum((d + 1) ** 2 for d in (len(self.state_bandwidth), len(self.action_bandwidth))) < weights.rows.shape[2]
 
     def _corrected_blocks(self, queries: Queries, weights: KernelWeights) -> Iterator[_Block]:
-        workspace = _workspace_of(queries)
+        workspace = workspace_of(queries)
         for rows in row_blocks(weights.rows, self._depth):
             kernel_weights, confidence = self._normalized(weights.rows[rows])
             displacements = self._displacements(queries, rows, weights.actions, workspace)
@@ -243,7 +198,7 @@ class Support:
             return fused.action_derivative(weights.rows, indices, values, queries.neighbor_actions)
         neighbor_values = queries.neighbors.gather(values)
         derivative = th.empty_like(weights.actions)
-        workspace = _workspace_of(queries)
+        workspace = workspace_of(queries)
         for rows in row_blocks(weights.rows, self._depth):
             kernel_weights, confidence = self._normalized(weights.rows[rows])
             if self.local_linear:
@@ -383,11 +338,3 @@ def _mean_derivative(weights: th.Tensor, values: th.Tensor, neighbor_actions: th
     """u and ∂u/∂a for rows that sum to one and are not corrected, (m, a) and (m, a, d_a)."""
     values = values[:, None, :]
     return (weights * values).sum(dim=-1), action_derivative(weights, values, neighbor_actions)
-
-
-def _workspace_of(queries: Queries) -> Workspace:
-    if queries.states.device.type != "cpu":
-        return Workspace(queries.states)
-    if queries.kept.workspace is None:
-        queries.kept.workspace = Workspace(queries.states)
-    return queries.kept.workspace

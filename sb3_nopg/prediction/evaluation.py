@@ -12,7 +12,7 @@ from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.kernels.support import Queries
+from sb3_nopg.kernels.queries import Queries
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.model_evaluation import ModelEvaluation

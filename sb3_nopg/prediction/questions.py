@@ -1,20 +1,44 @@
-"""What can be asked of a model about its policy: each question is one of its :class:`.PolicyEvaluation`."""
+"""What can be asked of a model: its :class:`.Estimator` knows the data, its :class:`.PolicyEvaluation` the policy."""
+
+from abc import ABC, abstractmethod
 
 import numpy as np
 
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.rollouts import Rollouts
 from sb3_nopg.prediction.uncertainty import Region, ReturnInterval
 
 
-class Questions:
+class Questions(ABC):
     """For a model with a policy and data."""
 
     @property
+    @abstractmethod
+    def estimator(self) -> Estimator:
+        """All that follows from data and settings, and nothing of the policy."""
+
+    @property
+    def training_data(self) -> TransitionDataset:
+        """The data that the policy is optimised on: all that is attached, less what is held out."""
+        return self.estimator.dataset
+
+    @property
+    def start_states(self) -> np.ndarray:
+        """Where the task starts, (n₀, d_s)."""
+        return self.estimator.start_states
+
+    @property
+    def dynamics(self) -> DynamicsModel:
+        """The model of the system that the data make; fitted at the first call."""
+        return self.estimator.dynamics
+
+    @property
+    @abstractmethod
     def evaluation(self) -> PolicyEvaluation:
         """Answers every question about the policy, at its current parameters."""
-        raise NotImplementedError
 
     def _evaluation_on(self, dataset: TransitionDataset | None) -> PolicyEvaluation:
         return self.evaluation if dataset is None else self.evaluation.on(dataset)

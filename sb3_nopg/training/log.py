@@ -14,6 +14,7 @@ from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.rewards import RewardFunction, rewards_of
 from sb3_nopg.kernels.neighbors import NeighborCount
+from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.training.candidates import Candidate
 
@@ -66,7 +67,7 @@ def announce_too_many_neighbors(n_neighbors: NeighborCount, n_samples: int) -> N
     """
     if isinstance(n_neighbors, int | np.integer) and n_neighbors > n_samples:
         # Of the caller of the model's method that attaches the data.
-        warnings.warn(f"n_neighbors={n_neighbors} exceeds the {n_samples} samples: all are used", stacklevel=4)
+        warnings.warn(f"n_neighbors={n_neighbors} exceeds the {n_samples} samples: all are used", stacklevel=5)
 
 
 def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str | RewardFunction | None = None) -> None:
@@ -101,9 +102,31 @@ def _share_at_the_sides(dataset: TransitionDataset) -> float:
     return float(((last < inner.min(axis=0)) | (last > inner.max(axis=0))).any(axis=1).mean())
 
 
-def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
+def record_now_and_then(logger: Logger, evaluation: PolicyEvaluation, n_updates: int, seconds: float) -> None:
     """
     What is worth computing only now and then.
+
+    :param logger: SB3's
+    :param evaluation: of the policy
+    :param n_updates: since the run began
+    :param seconds: the same
+    """
+    estimator, policy = evaluation.estimator, evaluation.policy
+    states = th.from_numpy(np.array(estimator.start_states)).to(estimator.settings.device)
+    with th.no_grad():
+        if estimator.settings.transitions == "samples":
+            record_support(logger, estimator.problem, evaluation.policy_actions())
+            states = estimator.problem.queries.states
+        std = policy.action_distribution(states)[1]
+    if std is not None:
+        logger.record("train/policy_std", float(std.mean()))
+    logger.record("time/updates_per_second", n_updates / seconds)
+    logger.record("time/time_elapsed", int(seconds), exclude="tensorboard")
+
+
+def record_support(logger: Logger, problem: BellmanProblem, actions: th.Tensor) -> None:
+    """
+    How much stands behind the estimates.
 
     :param logger: SB3's
     :param problem: the equation

@@ -1,16 +1,20 @@
-"""Checks of NOPG's own settings, made before any work starts."""
+"""NOPG's own settings: checks that are made before any work starts, and what they imply."""
 
 from typing import Any
 
 import numpy as np
+import torch as th
 
 from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number, is_number
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, GaussianMlpPolicy
 
 #: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
 MODEL_SETTINGS = ("angles", "bandwidth", "limits", "n_earlier_steps", "n_nodes", "noise_scale", "reward")
+
+_SMOOTH_NETWORK: dict[str, Any] = {"net_arch": [64, 64], "activation_fn": th.nn.Tanh}
 
 
 def check_no_old_names(given: dict[str, Any]) -> None:
@@ -73,9 +77,17 @@ def _check_model_kwargs(given: Any) -> None:
         raise InputError("model_kwargs", f"{unknown[0]!r} is unknown", f"Use {', '.join(MODEL_SETTINGS)}")
 
 
-def without_default_network(policy_kwargs: dict[str, Any]) -> dict[str, Any]:
-    """:return: the arguments, less a ``net_arch`` of None: as everywhere in SB3, that asks for the default"""
-    return {name: value for name, value in policy_kwargs.items() if name != "net_arch" or value is not None}
+def full_policy_kwargs(policy_class: type[Any], policy_kwargs: dict[str, Any], transitions: str) -> dict[str, Any]:
+    """
+    :param policy_class: to build
+    :param policy_kwargs: given by the user; as everywhere in SB3, a ``net_arch`` of None asks for the default
+    :param transitions: ``"model"`` or ``"samples"``
+    :return: with the defaults that the settings imply
+    """
+    given = {name: value for name, value in policy_kwargs.items() if name != "net_arch" or value is not None}
+    # The policies' default is the paper's network. One that trajectories are differentiated through is to be smooth.
+    is_network = policy_class in (DeterministicMlpPolicy, GaussianMlpPolicy)
+    return {**(_SMOOTH_NETWORK if transitions == "model" and is_network else {}), **given}
 
 
 def restored_model_settings(saved: dict[str, Any] | None) -> dict[str, Any] | None:

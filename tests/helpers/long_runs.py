@@ -52,10 +52,11 @@ class KillAt(BaseCallback):
         return True
 
 
-def learn_until_killed(path: Path, update: int) -> None:
+def learn_until_killed(path: Path, update: int, total: int) -> None:
     """
     :param path: of the checkpoint
     :param update: at which to be killed
+    :param total: updates that were wanted
     """
     callbacks = [NOPGCheckpointCallback(path, interval=10), KillAt(update)]
-    build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(300, callback=callbacks)
+    build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(total, callback=callbacks)

@@ -92,6 +92,7 @@ def small_model(n: int = 200, **settings: object) -> NOPG:
     return make_nopg("MlpPolicy", None, dataset=data, initial_states=[[0.0, 0.0]], seed=0, device="cpu", **arguments)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_the_search(monkeypatch):
     model = small_model(n_neighbors=20)
     monkeypatch.setattr(estimator, "available_memory", lambda device: 2**20)

@@ -16,6 +16,8 @@ from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.common.errors import SolverError
 from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, GaussianMlpPolicy
 
+pytestmark = pytest.mark.slow
+
 GAMMA = 0.95
 N_NODES = 40
 
@@ -49,7 +51,6 @@ PLAIN = ["angle, local reward", "ends, quadratic reward", "two actions and their
 ALL, TRACEABLE = [*PLAIN, "given reward"], [*PLAIN, "limits"]
 
 
-@pytest.mark.slow
 def test_the_models_are_what_their_names_say():
     angle, ends, two, earlier, given = (model_of(name) for name in ALL)
     assert angle.coordinates.round.any()
@@ -132,7 +133,6 @@ def test_values_and_visitation_are_the_oracle_s(name, n_each):
     assert found.estimated_return == pytest.approx(expected.estimated_return, rel=1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "n_each"), list(zip(ALL, (2, 1, 2, 1, 2), strict=True)))
 def test_the_gradient_is_the_slope_of_the_oracle(name, n_each):
     """By central differences at some of the nodes; which nodes are near where actions lead is held, as the equation has it."""
@@ -181,7 +181,6 @@ def dense_return(equation: NodeEquation, actions: th.Tensor, landing: Landing) -
     return equation.initial_weights @ th.linalg.solve(th.eye(n, dtype=th.float64) - matrix, earned)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("n_each", [1, 4])
 @pytest.mark.parametrize("name", TRACEABLE)
 def test_the_gradient_is_that_of_autograd_through_the_solve(name, n_each):

@@ -145,6 +145,7 @@ def test_model_tells_what_it_found_and_how_good_it_is(folder, tmp_path):
     assert imread(picture).std() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [(["--names", "x"], "--names"), (["-o", "a.txt"], ".png"), (["--limit", "7=0:1"], "limits")],

@@ -28,6 +28,8 @@ from sb3_nopg.dynamics.regression import AffineRegression, Samples
 from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.dynamics.trajectories import step_through
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data():

@@ -36,6 +36,7 @@ def coarse():
     return record(linear, linear_reward, observe=counted, n_episodes=60, length=20)
 
 
+@pytest.mark.slow
 def test_states_that_are_seen_coarsely_ask_for_more_of_the_past(coarse):
     """One step hardly tells two earlier ones from one; several do, and predict unseen episodes better by it."""
     model = DynamicsModel.fit(coarse, n_nodes=60)

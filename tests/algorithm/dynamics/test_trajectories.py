@@ -38,6 +38,8 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
 )
 
+pytestmark = pytest.mark.slow
+
 BOTH_COSTS = Costs(change=0.3, distance=0.2)
 GAMMA, N_STEPS, N_NODES = 0.97, 12, 80
 
@@ -97,7 +99,6 @@ TRACEABLE = [
 ]
 
 
-@pytest.mark.slow
 def test_the_models_are_what_their_names_say():
     assert model_of("angle, local reward").reward is None
     assert not model_of("angle, local reward").nodes.single
@@ -197,7 +198,6 @@ def check_against_autograd(model, policy, bundle, tolerance=1e-8):
     return trajectories
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
 @pytest.mark.parametrize("name", TRACEABLE)
 def test_the_gradient_is_autograd_s(name, stochastic):
@@ -268,7 +268,6 @@ def test_the_sweep_takes_any_slopes_of_a_policy():
     assert float((found - expected).norm() / expected.norm()) <= 1e-8
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["given reward", "angle, local reward"])
 def test_the_gradient_is_the_slope_of_the_return(name):
     """By central differences in the policy's parameters: a formula may be anything, autograd cannot look into it."""
@@ -331,7 +330,6 @@ def test_the_return_is_what_its_parts_say():
         assert float(found.survival[-1, i]) == pytest.approx(going, rel=1e-10)
 
 
-@pytest.mark.slow
 def test_trajectories_are_the_system_s_own():
     model = DynamicsModel.fit(record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle), n_nodes=1500)
 
@@ -360,7 +358,6 @@ def test_earlier_steps_are_remembered_the_last_one_first():
     th.testing.assert_close(found.earlier[0], model.past_at_rest(found.states[0]), rtol=0, atol=0)
 
 
-@pytest.mark.slow
 def test_before_a_system_moves_nobody_acts_and_nothing_changes():
     model = DynamicsModel.fit(record(linear, linear_reward, delay=1, n_episodes=20), n_nodes=N_NODES)
     past = Stepper(model).begin(np.zeros((3, 2))).earlier
@@ -377,7 +374,6 @@ def test_trajectories_can_begin_in_the_middle_of_an_episode():
     th.testing.assert_close(moving.earlier[0], earlier, rtol=0, atol=0)
 
 
-@pytest.mark.slow
 def test_noise_is_what_predictions_missed():
     data = record(linear, linear_reward, noise=0.05, n_episodes=20)
     model = DynamicsModel.fit(data, n_nodes=50)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from helpers import oracles
 from sb3_nopg.kernels import weights as kernels
 from sb3_nopg.kernels.neighbors import NeighborLists
-from sb3_nopg.kernels.support import Queries, Support
+from sb3_nopg.kernels.queries import Queries
+from sb3_nopg.kernels.support import Support
 from sb3_nopg.kernels.weights import action_derivative, largest_weights, log_action_kernel, responsibilities
 
 

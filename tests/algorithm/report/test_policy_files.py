@@ -14,7 +14,7 @@ from sb3_nopg.report.policy_files import bind_reports
 from sb3_nopg.report.summary import ReportSummary
 
 onnx = pytest.importorskip("onnx")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 
 # Quick: nothing is fitted or chosen.

@@ -61,8 +61,16 @@ def acting(act, data: TransitionDataset, **settings) -> NOPG:
     return model
 
 
+@pytest.fixture(scope="module", autouse=True)
+def far_ahead(small_sizes):
+    """Who creeps takes some time to come to the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sb3_nopg.prediction.judge._MOST_STEPS", 200)
+        yield
+
+
 @pytest.fixture(scope="module")
-def drifting() -> PolicyReport:
+def drifting(far_ahead) -> PolicyReport:
     return make_report(acting(creep, recorded(limit=2.0)), names=["x", "speed"])
 
 

@@ -15,6 +15,7 @@ from sb3_nopg import NOPG, InputError, judge
 from sb3_nopg.training.callbacks import NOPGCheckpointCallback
 
 
+@pytest.mark.slow
 def test_attributes_count_from_the_next_training_on():
     model = build(pushed_point(40), gamma=0.5, learning_rate=1e-9).learn(2)
     model.patience = 1

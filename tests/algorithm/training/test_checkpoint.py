@@ -71,17 +71,19 @@ def assert_same_bits(model: NOPG, reference: NOPG) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_137_of_300_and_resumed(tmp_path):
+def test_killed_at_37_of_60_and_resumed(tmp_path, monkeypatch):
+    # Before the checkpoint and after it.
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
     path = tmp_path / "run.ckpt"
     # A copy of this process, which need not import everything again.
-    run = multiprocessing.get_context("fork").Process(target=learn_until_killed, args=(path, 137))
+    run = multiprocessing.get_context("fork").Process(target=learn_until_killed, args=(path, 37, 60))
     run.start()
     run.join(60.0)
     assert run.exitcode == -signal.SIGKILL
     model = NOPG.resume(path, pushed_point(), device="cpu")
-    assert model.num_timesteps == 130
-    reference = build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(300)
-    assert_same_bits(finish(model, 300), reference)
+    assert model.num_timesteps == 30
+    reference = build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(60)
+    assert_same_bits(finish(model, 60), reference)
 
 
 def halving(progress_remaining: float) -> float:

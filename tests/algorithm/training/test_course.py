@@ -3,7 +3,7 @@
 import functools
 import logging
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -55,12 +55,39 @@ def followed(monkeypatch):
     return bundles
 
 
+@dataclass(frozen=True)
+class Learned:
+    """A model after its training, which several tests look at and none changes, and the candidates that it chose among."""
+
+    model: NOPG
+    trained: list
+
+
+def learn(data: TransitionDataset) -> Learned:
+    seen = []
+    original = sb3_nopg.training.course.Course.finish
+
+    def watched(course, again):
+        found = original(course, again)
+        seen.extend(course.trained)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sb3_nopg.training.course.Course, "finish", watched)
+        return Learned(make(data).learn(16), seen)
+
+
+@pytest.fixture(scope="module")
+def learned(small_sizes) -> Learned:
+    return learn(recorded())
+
+
 @pytest.mark.parametrize("variant", ["D", "S"])
-def test_every_start_is_tried_on_a_half_and_the_best_on_all(variant):
-    model = make(variant=variant, n_action_samples=3)
-    assert model.candidates == ()
-    assert model.judgement is None
-    model.learn(16)
+def test_every_start_is_tried_on_a_half_and_the_best_on_all(variant, request):
+    untrained = make(variant=variant, n_action_samples=3)
+    assert untrained.candidates == ()
+    assert untrained.judgement is None
+    model = request.getfixturevalue("learned").model if variant == "D" else untrained.learn(16)
     halves = [candidate for candidate in model.candidates if candidate.trained_on == "half"]
     wholes = [candidate for candidate in model.candidates if candidate.trained_on == "all"]
     assert {candidate.recipe for candidate in halves} >= STARTS
@@ -85,10 +112,18 @@ def steered() -> TransitionDataset:
     )
 
 
-def test_demonstrations_are_imitated_too_and_random_actions_are_not():
-    model = make(steered()).learn(16)
-    assert {candidate.recipe for candidate in model.candidates if candidate.trained_on == "half"} >= STARTS | {"behaviour"}
-    assert "behaviour" not in {candidate.recipe for candidate in make().learn(16).candidates}
+@pytest.fixture(scope="module")
+def imitating(small_sizes) -> Learned:
+    with pytest.MonkeyPatch.context() as patch:
+        # As good as it was said to be, where a test asks how well it is imitated.
+        patch.setattr(sb3_nopg.training.imitation, "_N_STEPS", 40)
+        return learn(steered())
+
+
+def test_demonstrations_are_imitated_too_and_random_actions_are_not(imitating, learned):
+    candidates = imitating.model.candidates
+    assert {candidate.recipe for candidate in candidates if candidate.trained_on == "half"} >= STARTS | {"behaviour"}
+    assert "behaviour" not in {candidate.recipe for candidate in learned.model.candidates}
 
 
 def test_control_does_not_depend_on_units():
@@ -104,41 +139,19 @@ def test_control_does_not_depend_on_units():
     assert 0.3 < shares[0] < 0.6
 
 
-def test_what_imitates_does_what_was_done():
-    seen = {}
-    original = sb3_nopg.training.course.Course.finish
-
-    def watched(course, again):
-        seen.update({name_of(one): one.parameters["policy"] for one in course.trained})
-        return original(course, again)
-
-    model = make(steered())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sb3_nopg.training.course.Course, "finish", watched)
-        model.learn(16)
-    model.policy.load_state_dict(seen["behaviour (half, untrained)"])
-    done, _ = model.policy.predict(steered().observations, deterministic=True)
+def test_what_imitates_does_what_was_done(imitating):
+    (imitator,) = (one for one in imitating.trained if name_of(one) == "behaviour (half, untrained)")
+    policy = imitating.model.new_policy()
+    policy.load_state_dict(imitator.parameters["policy"])
+    done, _ = policy.predict(steered().observations, deterministic=True)
     aimed_at = -steered().observations.sum(axis=1, keepdims=True) / 2
     assert np.square(done - aimed_at).mean() < 0.1 * aimed_at.var()
 
 
-def test_the_policy_is_left_at_the_chosen_candidate():
-    """Followed again by the judge's own models, it earns what the chosen candidate was said to."""
-    model = make()
-    seen = {}
-    original = sb3_nopg.training.course.Course.finish
-
-    def watched(course, again):
-        found = original(course, again)
-        seen["trained"] = list(course.trained)
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sb3_nopg.training.course.Course, "finish", watched)
-        model.learn(16)
-    chosen = model.candidates[0]
-    (kept,) = (one for one in seen["trained"] if all(getattr(one, name) == getattr(chosen, name) for name in SAME))
-    for name, value in model.policy.state_dict().items():
+def test_the_policy_is_left_at_the_chosen_candidate(learned):
+    chosen = learned.model.candidates[0]
+    (kept,) = (one for one in learned.trained if all(getattr(one, name) == getattr(chosen, name) for name in SAME))
+    for name, value in learned.model.policy.state_dict().items():
         if name in kept.parameters["policy"]:
             assert th.equal(value, kept.parameters["policy"][name]), name
 
