@@ -14,6 +14,7 @@ EXPERIMENTS = {
     "pendulum-grid": f"{_HERE}.pendulum_grid",
     "pendulum-random": f"{_HERE}.pendulum_random",
     "cartpole-random": f"{_HERE}.cartpole_random",
+    "cartpole-swing-up": f"{_HERE}.cartpole_swing_up",
     "portraits": f"{_HERE}.portraits",
     "mountain-car": f"{_HERE}.mountain_car",
     "applicability": f"{_HERE}.applicability",

@@ -47,7 +47,7 @@ def on_device(trial: Trial, device: str) -> Trial:
     :param device: ``"cpu"`` or ``"cuda"``
     :return: the same on that device, if it is of a method that uses one; otherwise as it is
     """
-    uses_one = str(trial.get("method", "NOPG")).startswith(("NOPG", "KBRL", "example"))
+    uses_one = str(trial.get("method", "NOPG")).startswith(("NOPG", "KBRL", "greedy", "example"))
     return {**trial, "device": device} if uses_one and device != "cpu" else trial
 
 
