@@ -21,6 +21,7 @@ from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, make_envir
 from sb3_nopg.experiments.experiment import DEVICES
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
+from sb3_nopg.experiments.recordings import VARIABLE as RECORDINGS
 from sb3_nopg.experiments.run_report import NothingToReportError
 from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_methods
 from sb3_nopg.experiments.runner import reproduce as run_experiment
@@ -62,7 +63,7 @@ def reproduce(
         typer.Option("--output", "-o", help="Folder for numbers, tables and figures; a run that was stopped goes on there."),
     ] = pathlib.Path("reproduced"),
     with_d3rlpy: Annotated[
-        bool, typer.Option("--with-d3rlpy", help="Also IQL and TD3+BC of d3rlpy, installed in an environment of its own.")
+        bool, typer.Option("--with-d3rlpy", help="Also IQL, TD3+BC and ReBRAC or CQL of d3rlpy, in an environment of its own.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG and value iteration compute on.")] = "cpu",
     only: Annotated[
@@ -75,6 +76,12 @@ def reproduce(
     any_device: Annotated[
         bool, typer.Option("--any-device", help="Use results of another device where this one's are missing.")
     ] = False,
+    data: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            help="Folder with recordings of your own cart-pole, for real-recordings; without it, all leaves that out."
+        ),
+    ] = None,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Run nothing: write the report of the results in the folder so far.")
     ] = False,
@@ -88,7 +95,10 @@ def reproduce(
         for known in EXPERIMENTS:
             typer.echo(f"{known:<18}{load_experiment(known).of_the_paper}")
         return
-    experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
+    if data is not None:
+        # By the environment, so that processes which run trials know it too.
+        os.environ[RECORDINGS] = str(data.absolute())
+    experiments = _that_can_be_run([load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])], name)
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
     _check_folder(output, report_only)
@@ -135,6 +145,20 @@ def reproduce(
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
     if unknown:
         raise UnsuccessfulError(f"nothing to report of {', '.join(unknown)}")
+
+
+def _that_can_be_run(experiments: list[Experiment], name: str) -> list[Experiment]:
+    """Of all of them, those that lack nothing; one that was asked for must not."""
+    found = []
+    for experiment in experiments:
+        missing = None if experiment.missing is None else experiment.missing()
+        if missing is None:
+            found.append(experiment)
+        elif name == _ALL:
+            note(f"{experiment.name} is left out. {missing}")
+        else:
+            raise missing
+    return found
 
 
 def _n_jobs(jobs: int, scheduler: str | None) -> int:

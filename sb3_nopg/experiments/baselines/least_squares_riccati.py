@@ -19,12 +19,14 @@ class QuadraticCost:
     :param state_weights: of their squares
     :param action_weight: of squared actions
     :param cosine: column that is 1 where the system is wanted: only samples near to that are fitted. None to fit all
+    :param remembers: whether the action before is part of the state, where the data know it
     """
 
     columns: tuple[int, ...]
     state_weights: tuple[float, ...]
     action_weight: float
     cosine: int | None = None
+    remembers: bool = True
 
 
 class LinearController:
@@ -68,7 +70,7 @@ def least_squares_riccati(data: Mapping[str, Any], cost: QuadraticCost, low: np.
     columns, actions = list(cost.columns), np.asarray(data["actions"], dtype=np.float64)
     states, next_states = (np.asarray(data[name][:, columns], np.float64) for name in ("observations", "next_observations"))
     state_weights = list(cost.state_weights)
-    if data.get("episode_ids") is not None:
+    if cost.remembers and data.get("episode_ids") is not None:
         before = np.vstack([np.zeros_like(actions[:1]), actions[:-1]])
         # Before the first command the motor had none.
         before[np.diff(data["episode_ids"], prepend=-1) != 0] = 0.0
