@@ -21,12 +21,13 @@ from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, make_envir
 from sb3_nopg.experiments.experiment import DEVICES
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
+from sb3_nopg.experiments.overview import write_overview
 from sb3_nopg.experiments.recordings import VARIABLE as RECORDINGS
 from sb3_nopg.experiments.run_report import NothingToReportError
 from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_methods
 from sb3_nopg.experiments.runner import reproduce as run_experiment
 
-_ALL, _LIST = "all", "list"
+_ALL, _LIST, _OVERVIEW = "all", "list", "overview"
 _DEFAULT_SEEDS, _QUICK_SEEDS = 10, 2
 
 
@@ -49,7 +50,12 @@ def _a_kill_interrupts() -> Iterator[None]:
 @one_line_errors
 @_a_kill_interrupts()
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}; {_ALL}; or {_LIST}, to see them.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"Experiment: {', '.join(EXPERIMENTS)}; {_ALL}; {_LIST}, to see them; {_OVERVIEW}, those done in one figure."
+        ),
+    ],
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds 0, 1, … of each case. {_DEFAULT_SEEDS}, or {_QUICK_SEEDS} if quick.")
     ] = None,
@@ -91,13 +97,10 @@ def reproduce(
 
     Example: nopg reproduce pendulum-grid --quick --jobs 2
     """
-    if name == _LIST:
-        for known in EXPERIMENTS:
-            typer.echo(f"{known:<18}{load_experiment(known).of_the_paper}")
+    if name in (_LIST, _OVERVIEW):
+        typer.echo(_listed() if name == _LIST else _overview(output, quick))
         return
-    if data is not None:
-        # By the environment, so that processes which run trials know it too.
-        os.environ[RECORDINGS] = str(data.absolute())
+    _tell_data(data)
     experiments = _that_can_be_run([load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])], name)
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
@@ -141,6 +144,36 @@ def reproduce(
             continue
         files = output / Extent(quick).file_name(experiment.name)
         typer.echo(f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{files}.md, .json, .csv, .png\n")
+    _check_successful(failures, unknown)
+    if name == _ALL:
+        _overview_of_all(output, quick)
+
+
+def _listed() -> str:
+    return "\n".join(f"{known:<18}{load_experiment(known).of_the_paper}" for known in EXPERIMENTS)
+
+
+def _overview(output: pathlib.Path, quick: bool) -> str:
+    _check_folder(output, report_only=True)
+    return write_overview(output, Extent(quick))
+
+
+def _overview_of_all(output: pathlib.Path, quick: bool) -> None:
+    try:
+        _overview(output, quick)
+    except InputError as error:
+        note(f"there is no {_OVERVIEW}: {error}")
+    else:
+        typer.echo(f"All of them in one figure: {output / Extent(quick).file_name(_OVERVIEW)}.png, .md")
+
+
+def _tell_data(data: pathlib.Path | None) -> None:
+    """By the environment, so that processes which run trials know it too."""
+    if data is not None:
+        os.environ[RECORDINGS] = str(data.absolute())
+
+
+def _check_successful(failures: list[str], unknown: list[str]) -> None:
     if failures:
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
     if unknown:

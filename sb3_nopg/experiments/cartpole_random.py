@@ -13,7 +13,7 @@ from sb3_nopg.experiments.random_agent import (
 )
 
 _SIZES, _QUICK_SIZES = (100, 500, 1000, 2500, 5000, 10_000), (100, 500)
-_COMPARISON = Comparison(
+COMPARISON = Comparison(
     name="cartpole-random",
     across="samples",
     label="samples",
@@ -50,4 +50,4 @@ def _sizes(quick: bool) -> tuple[int, ...]:
     return _QUICK_SIZES if quick else _SIZES
 
 
-EXPERIMENT = Experiment("cartpole-random", "figure 2, center-right", _trials, run, _COMPARISON.summarize, _d3rlpy_trials)
+EXPERIMENT = Experiment("cartpole-random", "figure 2, center-right", _trials, run, COMPARISON.summarize, _d3rlpy_trials)

@@ -11,7 +11,7 @@ _SIZES, _QUICK_SIZES = (1000, 2500, 5000, 10_000), (1000,)
 _METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL", *first_tries.LEARNING)
 _QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "KBRL", *first_tries.LEARNING)
 _PAPER_UPDATES, _OWN_UPDATES, _QUICK_UPDATES = 2000, 500, 20
-_COMPARISON = Comparison(
+COMPARISON = Comparison(
     name="cartpole-swing-up",
     across="samples",
     label="samples",
@@ -62,4 +62,4 @@ def _updates(method: str, quick: bool) -> Trial:
     return {"updates": _PAPER_UPDATES if ", paper" in method else _OWN_UPDATES}
 
 
-EXPERIMENT = Experiment("cartpole-swing-up", "not in the paper", _trials, run, _COMPARISON.summarize, _d3rlpy_trials)
+EXPERIMENT = Experiment("cartpole-swing-up", "not in the paper", _trials, run, COMPARISON.summarize, _d3rlpy_trials)

@@ -42,7 +42,8 @@ class Comparison:
     :param notes: what a reader must know, one sentence each
     :param logarithmic: whether the x axis is
     :param logarithmic_returns: whether the y axis is, for returns that are positive and differ in kind
-    :param solved: return above which the task is done, and what that means
+    :param solved: return above which the task is done, and what that means; of an evaluation that lasts as long as a trial
+        says, as a share of its steps
     :param also: what else is told of every policy, by its name in the results: the heading of a table of its own
     """
 
@@ -99,6 +100,15 @@ class Comparison:
                 digits = 0 if name != SECONDS and max(abs(result["return"]) for _, result in known) > 10.0 else 2
                 tables += [heading, markdown_table(self.own_rows(known, digits))]
         return tables
+
+    def solves(self, trial: Trial, result: Result) -> bool:
+        """
+        :param trial: parameters
+        :param result: of the trial
+        :return: whether the task is done
+        """
+        assert self.solved is not None
+        return bool(result["return"] > self.solved[0] * trial.get("evaluation_steps", 1))
 
     def counts(self, results: Sequence[tuple[Trial, Result]]) -> list[int]:
         return sorted({trial[self.across] for trial, _ in results if trial.get(self.across) is not None})

@@ -21,7 +21,7 @@ NAME = "mountain-car"
 _FIRST_TRIES = (first_tries.CLONING, first_tries.GREEDY)
 _QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL", *_FIRST_TRIES)
 _COUNTS, _QUICK_COUNTS = (1, 2, 3, 4, 5, 6, 8, 10), (1, 2)
-_COMPARISON = Comparison(
+COMPARISON = Comparison(
     name=NAME,
     across="demonstrations",
     label="number of demonstrations",
@@ -79,14 +79,14 @@ def _summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, ex
     compared = [(trial, result) for trial, result in results if trial["method"] != "example"]
     figure = new_figure(13.0, 4.8)
     left, right = figure.subplots(1, 2)
-    _COMPARISON.draw(left, compared)
+    COMPARISON.draw(left, compared)
     left.set_title(NAME)
     for trial, result in results:
         if trial["method"] == "example":
             _draw_example(right, trial, result)
     share_legend(figure, left)
     save_figure(figure, folder / f"{extent.file_name(NAME)}.png", extent)
-    return _COMPARISON.tables(compared)
+    return COMPARISON.tables(compared)
 
 
 def _draw_example(panel: Axes, trial: Trial, result: Result) -> None:

@@ -21,7 +21,7 @@ _QUICK_SIZES = (200, 450)
 _QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL", *first_tries.LEARNING)
 # Without randomness, on data that have none.
 _CERTAIN = ("KBRL", first_tries.RICCATI)
-_COMPARISON = Comparison(
+COMPARISON = Comparison(
     name="pendulum-grid",
     across="samples",
     label="samples of the grid",
@@ -69,4 +69,4 @@ def _updates(method: str, quick: bool) -> int:
     return 1500 if ", paper" in method else 500
 
 
-EXPERIMENT = Experiment("pendulum-grid", "figure 2, left", _trials, run_on_grid, _COMPARISON.summarize, _d3rlpy_trials)
+EXPERIMENT = Experiment("pendulum-grid", "figure 2, left", _trials, run_on_grid, COMPARISON.summarize, _d3rlpy_trials)

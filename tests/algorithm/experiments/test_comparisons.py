@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nopg_envs
+from helpers.recorded_swings import record_swings
 from sb3_nopg import NOPGS, InputError, TransitionDataset
 from sb3_nopg.experiments import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
 from sb3_nopg.experiments.baselines.kernel_value_iteration import KernelValueIteration
@@ -209,7 +210,8 @@ def test_d3rlpy_learns_from_the_same_data_as_the_others(name, quick):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("quick", [True, False])
-def test_as_many_seeds_are_run_as_one_asks_for(name, quick):
+def test_as_many_seeds_are_run_as_one_asks_for(name, quick, tmp_path, monkeypatch):
+    monkeypatch.setenv("NOPG_RECORDINGS", str(record_swings(tmp_path, n=2, seconds=0.2)))
     assert {trial["seed"] for trial in load_experiment(name).trials(quick, 4)} == {0, 1, 2, 3}
 
 
