@@ -160,7 +160,9 @@ def _draw(results: Sequence[tuple[Trial, Result]], path: pathlib.Path, extent: E
                 panel.plot(times, real, color="0.7", linewidth=3.0)
                 panel.plot(times, found, color="tab:blue", linewidth=1.2)
             panel.set_ylabel(label)
-        line[0].set_title(f"{name}: recorded (grey), predicted by {MODEL} of the others (blue)", fontsize="small", loc="left")
+        line[0].set_title(
+            f"{name}: recorded (grey), predicted by the {MODEL} on the others (blue)", fontsize="small", loc="left"
+        )
     for panel in panels[-1]:
         panel.set_xlabel("time [s]")
     save_figure(figure, path, extent)

@@ -30,7 +30,7 @@ from sb3_nopg.experiments.task import Task
 #: seconds that motion is predicted for
 WINDOWS_S = (0.1, 0.5, 1.0)
 SHOWN_WINDOW_S = 0.5
-MODEL, AFFINE, STILL = "NOPG's model", "one affine model", "nothing changes"
+MODEL, AFFINE, STILL = "model of NOPG", "one affine model", "nothing changes"
 #: sets of the simulator's parameters, by the names that they are shown under
 SIMULATORS = {"identified simulator": "identified", "data sheet's simulator": "datasheet"}
 ENVIRONMENTS = {"swing_up": "nopg/QuanserCartPoleSwingUp-v1", "balance": "nopg/QuanserCartPoleBalance-v0"}

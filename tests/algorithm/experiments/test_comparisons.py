@@ -165,6 +165,9 @@ def test_the_papers_numbers_stand_beside_ours(ran):
     elif name == "mountain-car":
         assert (rows["NOPG-D in the paper"]["1"], rows["NOPG-D in the paper"]["2"]) == ("-274", "-101")
         assert rows["human in the paper"]["2"] == "-434"
+    elif name == "cartpole-swing-up":
+        assert "it has no swing-up itself" in table
+        assert "MC-PILCO" in table
     else:
         assert "nothing to set beside ours" in table
 

@@ -184,4 +184,4 @@ def test_it_runs_from_recordings_to_its_report(told, tmp_path, monkeypatch):
     assert (tmp_path / "real-recordings-quick.png").stat().st_size > 10_000
     # A part of the results makes a report too.
     some = [(e["trial"], e["result"]) for e in results if "left_out" in e["trial"]]
-    assert "NOPG's model" in experiment.summarize(some, tmp_path, Extent(True, 3, 9))
+    assert "model of NOPG" in experiment.summarize(some, tmp_path, Extent(True, 3, 9))
