@@ -23,8 +23,8 @@ COMPARISON = Comparison(
         "upright, on the identified rig.",
         '"paper": bandwidths by cross-validation times the factors that the paper has for balancing, 2,000 updates; it has no '
         'swing-up itself. "defaults": this library\'s, 500 updates.',
-        "The budget of MC-PILCO (Amadio et al., 2022), by its authors' program for the swing-up of a simulated cart-pole: 3 s "
-        "of random exploration and five trials of 3 s at 20 Hz by policies that it learned on the way, 360 samples. It chooses "
+        "The budget of MC-PILCO (Amadio et al., 2022), by its authors' program for the swing-up of a simulated cart-pole: "
+        "3 s of random exploration and five trials of 3 s at 20 Hz by policies learned on the way, 360 samples. It chooses "
         "its data by flying; here nobody flies before the evaluation, and 1,000 samples are 20 s.",
         *first_tries.NOTES,
     ),
