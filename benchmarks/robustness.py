@@ -26,11 +26,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch as th
 
-from least_squares_riccati import least_squares_riccati
 from machine import conditions
-from robustness_evaluation import Listener, Nothing, Policy
+from robustness_evaluation import Listener, Nothing
 from robustness_report import write_report, write_results
 from robustness_tasks import GradientTask, Row, Task, chosen_rows, rows
+from sb3_nopg.experiments.baselines.least_squares_riccati import least_squares_riccati
+from sb3_nopg.experiments.cartpole_evaluation import Policy
 
 METHODS = ("nopg", "riccati", "nothing")
 # Results of the rows that there were before are not continued.

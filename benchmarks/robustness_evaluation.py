@@ -1,33 +1,22 @@
 """How a policy really does: simulated from every start at once, one number a start."""
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from nopg_envs.cartpole import CartPoleVectorEnv
+from sb3_nopg.experiments.cartpole_evaluation import EVALUATION_SEED, N_STARTS, Policy, states_near_rest
 from sb3_nopg.prediction.chatter import chatter_of
 
-N_STARTS, BALANCE_STEPS = 10, 10_000
+BALANCE_STEPS = 10_000
 # The angle that ends an evaluation, whatever the angle that ended the episodes of the data.
 BALANCE_LIMIT_RAD = 0.2
-# Fifteen seconds, of which the last five count.
-SWING_UP_STEPS, UPRIGHT_STEPS, UPRIGHT_COSINE = 750, 250, 0.95
 PENDULUM_STEPS = 500
 N_CAR_STARTS, CAR_STEPS = 100, 500
 # Steps at the end of an evaluation that tell whether a policy holds still.
 LISTENED_STEPS = 100
-# Starts of evaluations are drawn far from the seeds of data.
-EVALUATION_SEED = 200_000
-# About rest at the centre: |x| ≤ 1 cm, |θ| ≤ 0.5°.
-NEAR_REST = (0.01, float(np.radians(0.5)), 0.0, 0.0)
-
-
-class Policy(Protocol):
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[np.ndarray, Any]: ...
 
 
 class Nothing:
@@ -82,8 +71,7 @@ def balanced_steps(policy: Policy, starts: str, parameters: str) -> list[float]:
     )
     options = None
     if starts == "rest":
-        drawn = np.random.default_rng(EVALUATION_SEED).uniform(-1.0, 1.0, size=(N_STARTS, 4))
-        options = {"state": drawn * NEAR_REST}
+        options = {"state": states_near_rest(N_STARTS, EVALUATION_SEED)}
     observations, _ = env.reset(seed=EVALUATION_SEED, options=options)
     alive, survived, memory = np.ones(N_STARTS, dtype=bool), np.zeros(N_STARTS), None
     for _ in range(BALANCE_STEPS):
@@ -94,30 +82,6 @@ def balanced_steps(policy: Policy, starts: str, parameters: str) -> list[float]:
         if not alive.any():
             break
     return survived.tolist()
-
-
-def upright_steps(policy: Policy, volts: float) -> list[float]:
-    """
-    Steps with cos θ above 0.95, of the last 250 of 750, from where an operator lets the pole hang; none where the cart left
-    its rail.
-
-    :param policy: to follow
-    :param volts: largest voltage
-    """
-    env = CartPoleVectorEnv(
-        num_envs=N_STARTS, max_episode_steps=SWING_UP_STEPS + 1, start="operator", task="swing_up", voltage_limit_volt=volts
-    )
-    observations, _ = env.reset(seed=EVALUATION_SEED)
-    alive, upright, memory = np.ones(N_STARTS, dtype=bool), np.zeros(N_STARTS), None
-    for step in range(SWING_UP_STEPS):
-        actions, memory = policy.predict(observations, memory, deterministic=True)
-        observations, _, terminated, _, infos = env.step(actions)
-        alive &= ~terminated
-        if step >= SWING_UP_STEPS - UPRIGHT_STEPS:
-            upright += np.cos(infos["state"][:, 1]) > UPRIGHT_COSINE
-        if not alive.any():
-            break
-    return np.where(alive, upright, 0.0).tolist()
 
 
 def pendulum_return(policy: Policy) -> list[float]:

@@ -10,19 +10,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from least_squares_riccati import Arrays, QuadraticCost
 from nopg_envs import grid, rollouts
 from nopg_envs.demonstrations import demonstration_file
 from robustness_evaluation import (
     BALANCE_STEPS,
     CAR_STEPS,
-    UPRIGHT_STEPS,
-    Policy,
     balanced_steps,
     minus_steps_to_goal,
     pendulum_return,
-    upright_steps,
 )
+from sb3_nopg.experiments.baselines.least_squares_riccati import Arrays, QuadraticCost
+from sb3_nopg.experiments.cartpole_evaluation import UPRIGHT_STEPS, Policy, upright_steps
+from sb3_nopg.experiments.swing_up_trials import hanging_starts, held_voltages
 
 CART_POLE = "nopg/QuanserCartPoleBalance-v0"
 SWING_UP = "nopg/QuanserCartPoleSwingUp-v1"
@@ -32,9 +31,6 @@ GRID_LEVELS = {200: (10, 10, 2), 450: (15, 15, 2), 800: (20, 20, 2), 3200: (40, 
 GRADIENT_CASES = ("demonstrations", "trajectories", "unordered")
 # Random episodes this long start anywhere, so that a thousand transitions know the top and the bottom.
 RANDOM_EPISODE_STEPS = 50
-SWING_UP_EPISODE_STEPS = 100
-# Starts that a model of the swing-up is told, as many as it would draw from an environment by itself.
-N_NAMED_STARTS = 16
 REST_LIMIT_RAD = math.radians(3)
 # sin θ for θ: near upright they are the same.
 UPRIGHT_COST = QuadraticCost(columns=(0, 1, 3, 4), state_weights=(1.0, 100.0, 0.1, 0.1), action_weight=1e-3)
@@ -257,29 +253,10 @@ def _swing_up(volts: int, n: int, full_of_ten: int) -> Task:
         env_id=SWING_UP,
         env_options={"voltage_limit_volt": float(volts)},
         gamma=0.99,
-        initial_states=_hanging_starts(float(volts)),
+        initial_states=hanging_starts(float(volts)),
         collect=partial(held_voltages, n, float(volts)),
         evaluate=partial(upright_steps, volts=float(volts)),
     )
-
-
-def _hanging_starts(volts: float) -> np.ndarray:
-    """Where an operator may let the pole hang: other draws than those of evaluations, (16, 5)."""
-    env = gym.make(SWING_UP, start="operator", voltage_limit_volt=volts)
-    return np.array([env.reset(seed=seed)[0] for seed in range(N_NAMED_STARTS)])
-
-
-def held_voltages(n: int, volts: float, seed: int) -> Arrays:
-    """Uniform voltages, each held for 2 to 19 steps, in episodes of 100 steps from about hanging or about upright."""
-    env = gym.make(SWING_UP, max_episode_steps=SWING_UP_EPISODE_STEPS, voltage_limit_volt=volts)
-    return rollouts(env, "held", n_transitions=n, start=hanging_or_upright, seed=seed)
-
-
-def hanging_or_upright(generator: np.random.Generator) -> tuple[float, float, float, float]:
-    """x, θ, ẋ, θ̇ where an episode starts: half of them about hanging, half about upright."""
-    angle = math.pi if generator.random() < 0.5 else 0.0
-    theta, x_dot, theta_dot = generator.normal(size=3) * (0.1, 0.1, 0.3)
-    return generator.uniform(-0.2, 0.2), angle + theta, x_dot, theta_dot
 
 
 # --- Mountain car --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ import gymnasium as gym
 import numpy as np
 
 from nopg_envs.cartpole import CartPoleVectorEnv
-from robustness_evaluation import BALANCE_LIMIT_RAD, BALANCE_STEPS, EVALUATION_SEED, N_STARTS, UPRIGHT_COSINE, UPRIGHT_STEPS
+from robustness_evaluation import BALANCE_LIMIT_RAD, BALANCE_STEPS
+from sb3_nopg.experiments.cartpole_evaluation import EVALUATION_SEED, N_STARTS, UPRIGHT_COSINE, UPRIGHT_STEPS
 from trust_policies import Controller
 
 PENDULUM_UPRIGHT_STEPS = 100

@@ -21,11 +21,13 @@ from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, make_envir
 from sb3_nopg.experiments.experiment import DEVICES
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
+from sb3_nopg.experiments.overview import write_overview
+from sb3_nopg.experiments.recordings import VARIABLE as RECORDINGS
 from sb3_nopg.experiments.run_report import NothingToReportError
 from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_methods
 from sb3_nopg.experiments.runner import reproduce as run_experiment
 
-_ALL, _LIST = "all", "list"
+_ALL, _LIST, _OVERVIEW = "all", "list", "overview"
 _DEFAULT_SEEDS, _QUICK_SEEDS = 10, 2
 
 
@@ -48,7 +50,12 @@ def _a_kill_interrupts() -> Iterator[None]:
 @one_line_errors
 @_a_kill_interrupts()
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}; {_ALL}; or {_LIST}, to see them.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"Experiment: {', '.join(EXPERIMENTS)}; {_ALL}; {_LIST}, to see them; {_OVERVIEW}, those done in one figure."
+        ),
+    ],
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds 0, 1, … of each case. {_DEFAULT_SEEDS}, or {_QUICK_SEEDS} if quick.")
     ] = None,
@@ -62,7 +69,7 @@ def reproduce(
         typer.Option("--output", "-o", help="Folder for numbers, tables and figures; a run that was stopped goes on there."),
     ] = pathlib.Path("reproduced"),
     with_d3rlpy: Annotated[
-        bool, typer.Option("--with-d3rlpy", help="Also IQL and TD3+BC of d3rlpy, installed in an environment of its own.")
+        bool, typer.Option("--with-d3rlpy", help="Also IQL, TD3+BC and ReBRAC or CQL of d3rlpy, in an environment of its own.")
     ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG and value iteration compute on.")] = "cpu",
     only: Annotated[
@@ -75,6 +82,12 @@ def reproduce(
     any_device: Annotated[
         bool, typer.Option("--any-device", help="Use results of another device where this one's are missing.")
     ] = False,
+    data: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            help="Folder with recordings of your own cart-pole, for real-recordings; without it, all leaves that out."
+        ),
+    ] = None,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Run nothing: write the report of the results in the folder so far.")
     ] = False,
@@ -84,11 +97,11 @@ def reproduce(
 
     Example: nopg reproduce pendulum-grid --quick --jobs 2
     """
-    if name == _LIST:
-        for known in EXPERIMENTS:
-            typer.echo(f"{known:<18}{load_experiment(known).of_the_paper}")
+    if name in (_LIST, _OVERVIEW):
+        typer.echo(_listed() if name == _LIST else _overview(output, quick))
         return
-    experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
+    _tell_data(data)
+    experiments = _that_can_be_run([load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])], name)
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
     _check_folder(output, report_only)
@@ -131,10 +144,54 @@ def reproduce(
             continue
         files = output / Extent(quick).file_name(experiment.name)
         typer.echo(f"## {experiment.name} ({experiment.of_the_paper})\n\n{table}\n{files}.md, .json, .csv, .png\n")
+    _check_successful(failures, unknown)
+    if name == _ALL:
+        _overview_of_all(output, quick)
+
+
+def _listed() -> str:
+    return "\n".join(f"{known:<18}{load_experiment(known).of_the_paper}" for known in EXPERIMENTS)
+
+
+def _overview(output: pathlib.Path, quick: bool) -> str:
+    _check_folder(output, report_only=True)
+    return write_overview(output, Extent(quick))
+
+
+def _overview_of_all(output: pathlib.Path, quick: bool) -> None:
+    try:
+        _overview(output, quick)
+    except InputError as error:
+        note(f"there is no {_OVERVIEW}: {error}")
+    else:
+        typer.echo(f"All of them in one figure: {output / Extent(quick).file_name(_OVERVIEW)}.png, .md")
+
+
+def _tell_data(data: pathlib.Path | None) -> None:
+    """By the environment, so that processes which run trials know it too."""
+    if data is not None:
+        os.environ[RECORDINGS] = str(data.absolute())
+
+
+def _check_successful(failures: list[str], unknown: list[str]) -> None:
     if failures:
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
     if unknown:
         raise UnsuccessfulError(f"nothing to report of {', '.join(unknown)}")
+
+
+def _that_can_be_run(experiments: list[Experiment], name: str) -> list[Experiment]:
+    """Of all of them, those that lack nothing; one that was asked for must not."""
+    found = []
+    for experiment in experiments:
+        missing = None if experiment.missing is None else experiment.missing()
+        if missing is None:
+            found.append(experiment)
+        elif name == _ALL:
+            note(f"{experiment.name} is left out. {missing}")
+        else:
+            raise missing
+    return found
 
 
 def _n_jobs(jobs: int, scheduler: str | None) -> int:

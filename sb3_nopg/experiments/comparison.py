@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_notes
 from sb3_nopg.experiments.experiment import Result, Trial
 from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.first_tries import refusal_notes
 from sb3_nopg.experiments.report import (
     NOTHING,
     interval_cell,
@@ -22,8 +23,11 @@ from sb3_nopg.experiments.report import (
     save_figure,
 )
 
+#: name of the time that learning took in results
+SECONDS = "learning_seconds"
+_SECONDS_HEADING = "Seconds to learn on one core or on the device, judging left out:\n"
 _PAPER_STYLES = ("x--", "+-.", "^:")
-_COLORS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
+_COLORS = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class Comparison:
     :param notes: what a reader must know, one sentence each
     :param logarithmic: whether the x axis is
     :param logarithmic_returns: whether the y axis is, for returns that are positive and differ in kind
+    :param solved: return above which the task is done, and what that means; of an evaluation that lasts as long as a trial
+        says, as a share of its steps
+    :param also: what else is told of every policy, by its name in the results: the heading of a table of its own
     """
 
     name: str
@@ -47,6 +54,8 @@ class Comparison:
     notes: Sequence[str]
     logarithmic: bool = True
     logarithmic_returns: bool = False
+    solved: tuple[float, str] | None = None
+    also: Mapping[str, str] = field(default_factory=dict)
 
     def summarize(self, results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
         """
@@ -68,7 +77,7 @@ class Comparison:
     def tables(self, results: Sequence[tuple[Trial, Result]]) -> str:
         """
         :param results: parameters and result of each trial
-        :return: for each system, methods against counts; and then every seed
+        :return: for each system, methods against counts; what else is told, and the time; and then every seed
         """
         parts = []
         for system in dict.fromkeys(trial.get("system") for trial, _ in results):
@@ -76,8 +85,30 @@ class Comparison:
             parts += [f"### {system}\n"] if system is not None else []
             parts += [f"Return, mean ± 95 % interval over seeds, by {self.label}:\n", markdown_table(self.mean_rows(own))]
             parts += self.ends(own)
+            parts += self.other_tables(own)
             parts += ["Every seed:\n", markdown_table(self.seed_rows(own))]
-        return "\n".join([*parts, *(f"- {note}" for note in (*self.notes, *d3rlpy_notes(results)))]) + "\n"
+        notes = (*self.notes, *d3rlpy_notes(results), *refusal_notes(results))
+        return "\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
+
+    def other_tables(self, results: Sequence[tuple[Trial, Result]]) -> list[str]:
+        """Of what else is told, and of the time that learning took, where the results have it."""
+        headings = {**{name: f"{text}, by {self.label}:\n" for name, text in self.also.items()}, SECONDS: _SECONDS_HEADING}
+        tables = []
+        for name, heading in headings.items():
+            known = [(trial, {"return": result[name]}) for trial, result in results if name in result]
+            if known:
+                digits = 0 if name != SECONDS and max(abs(result["return"]) for _, result in known) > 10.0 else 2
+                tables += [heading, markdown_table(self.own_rows(known, digits))]
+        return tables
+
+    def solves(self, trial: Trial, result: Result) -> bool:
+        """
+        :param trial: parameters
+        :param result: of the trial
+        :return: whether the task is done
+        """
+        assert self.solved is not None
+        return bool(result["return"] > self.solved[0] * trial.get("evaluation_steps", 1))
 
     def counts(self, results: Sequence[tuple[Trial, Result]]) -> list[int]:
         return sorted({trial[self.across] for trial, _ in results if trial.get(self.across) is not None})
@@ -85,15 +116,23 @@ class Comparison:
     def mean_rows(self, results: Sequence[tuple[Trial, Result]]) -> list[dict[str, Any]]:
         """:return: for each method a row with a column for each count, and the paper's rows after ours"""
         counts = self.counts(results)
-        ours = [
-            {"method": method, **{str(n): interval_cell(values.get(n, values.get(None, []))) for n in counts}}
-            for method, values in self.returns(results).items()
-        ]
         papers = [
             {"method": f"{method} in the paper", **{str(n): _paper_cell(values.get(n)) for n in counts}}
             for method, values in self.paper.items()
         ]
-        return ours + papers
+        return self.own_rows(results) + papers
+
+    def own_rows(self, results: Sequence[tuple[Trial, Result]], digits: int = 0) -> list[dict[str, Any]]:
+        """
+        :param results: of one system
+        :param digits: after the point
+        :return: for each method a row with a column for each count
+        """
+        counts = self.counts(results)
+        return [
+            {"method": method, **{str(n): interval_cell(values.get(n, values.get(None, [])), digits) for n in counts}}
+            for method, values in self.returns(results).items()
+        ]
 
     def seed_rows(self, results: Sequence[tuple[Trial, Result]]) -> list[dict[str, Any]]:
         """:return: one for each method and count"""

@@ -4,23 +4,28 @@ from collections.abc import Iterable
 
 from sb3_nopg.experiments.experiment import Result, Trial
 
-_METHODS = ("IQL", "TD3+BC")
-# Of 256 samples each: a hundred passes over the largest of these data sets, and thousands over most.
-_N_UPDATES, _N_QUICK_UPDATES = 5_000, 500
+# ReBRAC holds next actions against the recorded ones: one-step samples have none, and CQL stands in.
+_ON_EPISODES, _ON_SAMPLES = ("IQL", "TD3+BC", "ReBRAC"), ("IQL", "TD3+BC", "CQL")
+_METHODS = (*_ON_EPISODES, "CQL")
+# Each takes minutes, and none of our own methods decides which settings they get.
+_MOST_SEEDS = 3
+# Of 256 samples each, of ReBRAC's 1,024: five hundred passes over the largest of these data sets, and thousands over most.
+_N_UPDATES, _N_QUICK_UPDATES = 20_000, 500
 
 
-def d3rlpy_trials(data: Iterable[Trial], quick: bool, n_seeds: int) -> list[Trial]:
+def d3rlpy_trials(data: Iterable[Trial], quick: bool, n_seeds: int, one_step_samples: bool = False) -> list[Trial]:
     """
     :param data: of each size, the parameters that say which data it is
     :param quick: few updates
-    :param n_seeds: runs of each algorithm on each
+    :param n_seeds: runs of each algorithm on each, of which there are three at most
+    :param one_step_samples: whether the data have no episodes
     """
     updates = _N_QUICK_UPDATES if quick else _N_UPDATES
     return [
         {"method": method, **parameters, "seed": seed, "updates": updates}
-        for method in _METHODS
+        for method in (_ON_SAMPLES if one_step_samples else _ON_EPISODES)
         for parameters in data
-        for seed in range(n_seeds)
+        for seed in range(min(n_seeds, _MOST_SEEDS))
     ]
 
 
@@ -33,7 +38,8 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     if not trials:
         return []
     updates, n_seeds = max(trial["updates"] for trial in trials), len({trial["seed"] for trial in trials})
+    names = ", ".join(dict.fromkeys(trial["method"] for trial in trials))
     return [
-        f"{' and '.join(_METHODS)}: d3rlpy's, with its own settings but for two layers of 256 units and normalised inputs; "
-        f"the last policy after {updates:,} updates of 256 samples; {n_seeds} seeds."
+        f"{names}: d3rlpy's, with the settings that they were published with but for the number of updates, and with "
+        f"normalised inputs; the last policy after {updates:,} updates; {n_seeds} seeds."
     ]

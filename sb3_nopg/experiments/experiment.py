@@ -47,7 +47,7 @@ def on_device(trial: Trial, device: str) -> Trial:
     :param device: ``"cpu"`` or ``"cuda"``
     :return: the same on that device, if it is of a method that uses one; otherwise as it is
     """
-    uses_one = str(trial.get("method", "NOPG")).startswith(("NOPG", "KBRL", "example"))
+    uses_one = str(trial.get("method", "NOPG")).startswith(("NOPG", "KBRL", "greedy", "example"))
     return {**trial, "device": device} if uses_one and device != "cpu" else trial
 
 
@@ -64,6 +64,7 @@ class Experiment:
         (parameters, result) in the order of ``trials``, without those that failed. Every trial is written as JSON and CSV
         without it.
     :param d3rlpy_trials: like ``trials``, those to add where d3rlpy's algorithms are wanted too; None where it compares none
+    :param missing: gives what it lacks to be run here as an error, or None; None where it never lacks anything
     """
 
     name: str
@@ -72,3 +73,4 @@ class Experiment:
     run: Callable[[Trial], Result]
     summarize: Callable[[list[tuple[Trial, Result]], pathlib.Path, Extent], str]
     d3rlpy_trials: Callable[[bool, int], list[Trial]] | None = None
+    missing: Callable[[], InputError | None] | None = None

@@ -2,16 +2,14 @@
 
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from sb3_nopg.bellman.settings import grouped
-from sb3_nopg.common.errors import SolverError
+from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines import (
     PAPER_SETTINGS,
@@ -25,6 +23,8 @@ from sb3_nopg.experiments.baselines import (
 from sb3_nopg.experiments.baselines.d3rlpy_runner import train as train_d3rlpy
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3RLPY_VERSION
 from sb3_nopg.experiments.experiment import Result, Trial, device_of
+from sb3_nopg.experiments.first_tries import FIRST_TRIES, refused
+from sb3_nopg.experiments.task import Task, Watch
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
@@ -64,58 +64,24 @@ _FINAL_STD_SCALE = 0.1
 _N_EVALUATIONS = 20
 
 
-@dataclass(frozen=True)
-class Task:
-    """
-    What is learned and how it is judged.
-
-    :param make_env: for online learning, and for the spaces
-    :param evaluate: return of anything that has ``predict``
-    :param gamma: discount
-    :param initial_states: where the task starts, (n₀, d_s)
-    :param paper_name: of the task in :data:`sb3_nopg.experiments.baselines.PAPER_SETTINGS`;
-        None where it has none
-    :param paper_nopg: NOPG's settings in the paper's appendix that differ from task to task
-    :param max_std: the paper's σ ≤ 1 in the environment's units, as a share of half the action range
-    """
-
-    make_env: Callable[[], gym.Env]
-    evaluate: Callable[[Any], float]
-    gamma: float
-    initial_states: list[list[float]]
-    paper_name: str | None = None
-    paper_nopg: Mapping[str, Any] = field(default_factory=dict)
-    max_std: float = 0.5
-
-
-def total_reward(model: Any, env: gym.Env, *, n_steps: int | None = None, seed: int = 0) -> float:
-    """
-    Undiscounted return of one episode.
-
-    :param model: has ``predict``
-    :param env: to act in
-    :param n_steps: after which it is cut; None for the environment's own limit
-    :param seed: of the environment
-    """
-    observation, _ = env.reset(seed=seed)
-    total, step, over = 0.0, 0, False
-    while not over:
-        action, _ = model.predict(observation, deterministic=True)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        total, step = total + float(reward), step + 1
-        over = terminated or truncated or step == n_steps
-    return total
-
-
 def run_method(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
     """
     :param task: to learn
     :param trial: with ``method``, ``seed`` and, where the method learns by them, ``updates``
     :param dataset: to learn from; methods that do not learn from data do not look at it
     :param behavior: that recorded the data
-    :return: ``return``, what the paper would report, and what else is worth keeping
+    :return: ``return``, what the paper would report; ``learning_seconds``, what it took without judging; and what else is
+        worth keeping
     """
+    watch = Watch()
+    result = _run(watch.over(task), trial, dataset, behavior)
+    return {**result, "learning_seconds": round(watch.learning_seconds(), 3)}
+
+
+def _run(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
     name = trial["method"]
+    if name in FIRST_TRIES:
+        return FIRST_TRIES[name](task, trial, dataset)
     if name.startswith("NOPG-"):
         variant, _, settings = name.removeprefix("NOPG-").partition(", ")
         return _nopg(task, trial, dataset, variant, settings)
@@ -132,6 +98,8 @@ def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: s
     """
     whose, _, reading = settings.partition(", ")
     arguments = dict(_NOPG_SETTINGS[whose])
+    if whose == "defaults" and task.model_settings:
+        arguments.update(model_kwargs=dict(task.model_settings))
     if whose == "paper":
         arguments.update(task.paper_nopg)
         if reading != AS_PRINTED:
@@ -164,19 +132,24 @@ def _action_factors(actions: np.ndarray, factor: float) -> list[float]:
 
 
 def _nopg(task: Task, trial: Trial, dataset: TransitionDataset, variant: str, settings: str) -> Result:
-    model = nopg_model(task, dataset, variant, settings, trial)
-    # Nobody reads its log.
-    model.learn(trial["updates"], log_interval=10**9)
+    try:
+        model = nopg_model(task, dataset, variant, settings, trial)
+        # Nobody reads its log.
+        model.learn(trial["updates"], log_interval=10**9)
+    except InputError as error:
+        if error.field != "dataset":
+            raise
+        return refused(task, dataset, str(error))
     estimated_return = model.estimated_return()
     # Step by step a processor is the quicker one.
     model.policy.to("cpu")
-    return {"return": task.evaluate(model), "estimated_return": estimated_return}
+    return {**task.judge(model), "estimated_return": estimated_return}
 
 
 def _kbrl(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
     settings: dict[str, Any] = {**_KBRL_SETTINGS, "gamma": task.gamma, "initial_states": task.initial_states}
     model = KernelValueIteration(dataset, **settings, seed=trial["seed"], device=device_of(trial))
-    return {"return": task.evaluate(model), "estimated_return": model.estimated_return, "rounds": model.n_rounds}
+    return {**task.judge(model), "estimated_return": model.estimated_return, "rounds": model.n_rounds}
 
 
 def _pwis(
@@ -201,27 +174,30 @@ def _pwis(
         model.learn(trial["updates"], best)
     except SolverError as error:
         # Weights that overflow are what the method does; its best until then counts.
-        return {**_best_result(best), "stopped": str(error)}
-    return _best_result(best)
+        return {**_best_result(task, best, model), "stopped": str(error)}
+    return _best_result(task, best, model)
 
 
 def _offline_ddpg(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
     assert task.paper_name is not None
     paper, best = PAPER_SETTINGS[task.paper_name, "offline_ddpg"], _best(task, trial)
-    offline_ddpg(dataset, seed=trial["seed"], **paper.arguments).learn(trial["updates"], best, log_interval=10**9)
-    return _best_result(best)
+    model = offline_ddpg(dataset, seed=trial["seed"], **paper.arguments)
+    model.learn(trial["updates"], best, log_interval=10**9)
+    return _best_result(task, best, model)
 
 
 def _online_ddpg(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
     assert task.paper_name is not None
     paper, curve = PAPER_SETTINGS[task.paper_name, "online_ddpg"], BestEvaluation(task.evaluate, every=trial["every"])
-    online_ddpg(task.make_env(), seed=trial["seed"], **paper.arguments).learn(trial["steps"], curve, log_interval=10**9)
-    return {"return": curve.last.value, "curve": [[point.n_updates, point.value] for point in curve.evaluations]}
+    model = online_ddpg(task.make_env(), seed=trial["seed"], **paper.arguments)
+    model.learn(trial["steps"], curve, log_interval=10**9)
+    points = [[point.n_updates, point.value] for point in curve.evaluations]
+    return {"return": curve.last.value, **task.look(model), "curve": points}
 
 
 def _behavior(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
     assert behavior is not None
-    return {"return": task.evaluate(behavior)}
+    return task.judge(behavior)
 
 
 def _d3rlpy(algorithm: str) -> Callable[..., Result]:
@@ -229,7 +205,7 @@ def _d3rlpy(algorithm: str) -> Callable[..., Result]:
         model = train_d3rlpy(
             d3rlpy_folder(), dataset, algorithm, n_steps=trial["updates"], gamma=task.gamma, seed=trial["seed"]
         )
-        return {"return": task.evaluate(model), "d3rlpy": D3RLPY_VERSION}
+        return {**task.judge(model), "d3rlpy": D3RLPY_VERSION}
 
     return run
 
@@ -244,10 +220,12 @@ def _best(task: Task, trial: Trial) -> BestEvaluation:
     return BestEvaluation(task.evaluate, every=max(1, trial["updates"] // _N_EVALUATIONS))
 
 
-def _best_result(best: BestEvaluation) -> Result:
+def _best_result(task: Task, best: BestEvaluation, model: Any) -> Result:
     values = [point.value for point in best.evaluations]
+    best.restore_best()
     return {
         "return": best.best.value,
+        **task.look(model),
         "last": best.last.value,
         "evaluations": [[point.n_updates, value] for point, value in zip(best.evaluations, values, strict=True)],
     }
@@ -262,13 +240,6 @@ _OTHERS: dict[str, Callable[..., Result]] = {
     "behaviour": _behavior,
     "IQL": _d3rlpy("iql"),
     "TD3+BC": _d3rlpy("td3_bc"),
+    "ReBRAC": _d3rlpy("rebrac"),
+    "CQL": _d3rlpy("cql"),
 }
-
-
-def dataset_of(arrays: dict[str, np.ndarray], env: gym.Env) -> TransitionDataset:
-    """
-    :param arrays: as ``nopg_envs`` collects them
-    :param env: that they come from
-    """
-    content: dict[str, Any] = {**arrays, "observation_space": env.observation_space, "action_space": env.action_space}
-    return TransitionDataset(**content)

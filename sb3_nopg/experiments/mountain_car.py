@@ -6,18 +6,22 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from sb3_nopg.experiments import first_tries
 from sb3_nopg.experiments.comparison import Comparison, share_legend
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import AS_PRINTED, ON_LEVELS_OF_ACTIONS
 from sb3_nopg.experiments.mountain_car_trials import run
+from sb3_nopg.experiments.random_agent import OWN_MODEL, QUICK_OWN_UPDATES
 from sb3_nopg.experiments.report import new_figure, save_figure
 
 NAME = "mountain-car"
-_QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL")
+# A car that has to back off before it can climb is no linear system anywhere.
+_FIRST_TRIES = (first_tries.CLONING, first_tries.GREEDY)
+_QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "KBRL", *_FIRST_TRIES)
 _COUNTS, _QUICK_COUNTS = (1, 2, 3, 4, 5, 6, 8, 10), (1, 2)
-_COMPARISON = Comparison(
+COMPARISON = Comparison(
     name=NAME,
     across="demonstrations",
     label="number of demonstrations",
@@ -35,8 +39,11 @@ _COMPARISON = Comparison(
         f'"{AS_PRINTED}": it is applied all the same.',
         "\"defaults\": this library's, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of "
         "which the paper says nothing.",
+        *first_tries.NOTES,
+        f"{first_tries.RICCATI} is left out: nothing about this hill is linear.",
     ),
     logarithmic=False,
+    solved=(-200.0, "at the flag within 200 steps"),
 )
 
 
@@ -44,11 +51,12 @@ def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     counts = _QUICK_COUNTS if quick else _COUNTS
     trials: list[Trial] = [
         {"method": method, "demonstrations": n, "seed": seed, **_updates(method, quick)}
-        for method in (_QUICK_METHODS if quick else ON_LEVELS_OF_ACTIONS)
-        for n in counts
+        for method in (_QUICK_METHODS if quick else (*ON_LEVELS_OF_ACTIONS, *_FIRST_TRIES))
+        for n in (counts[-1:] if quick and method in OWN_MODEL else counts)
         for seed in range(n_seeds)
     ]
     trials += [{"method": "demonstrator", "demonstrations": n, "seed": seed} for n in counts for seed in range(n_seeds)]
+    trials.append({"method": first_tries.NOTHING, "seed": 0})
     # One to look at, from two demonstrations.
     shown = "NOPG-D, defaults"
     example: Trial = {"method": "example", "of": shown, "demonstrations": 2, "seed": 0, **_updates(shown, quick)}
@@ -60,10 +68,10 @@ def _d3rlpy_trials(quick: bool, n_seeds: int) -> list[Trial]:
 
 
 def _updates(method: str, quick: bool) -> Trial:
-    if method == "KBRL":
+    if not method.startswith("NOPG"):
         return {}
     if quick:
-        return {"updates": 60}
+        return {"updates": QUICK_OWN_UPDATES if method in OWN_MODEL else 60}
     return {"updates": 1500 if ", paper" in method else 500}
 
 
@@ -71,14 +79,14 @@ def _summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, ex
     compared = [(trial, result) for trial, result in results if trial["method"] != "example"]
     figure = new_figure(13.0, 4.8)
     left, right = figure.subplots(1, 2)
-    _COMPARISON.draw(left, compared)
+    COMPARISON.draw(left, compared)
     left.set_title(NAME)
     for trial, result in results:
         if trial["method"] == "example":
             _draw_example(right, trial, result)
     share_legend(figure, left)
     save_figure(figure, folder / f"{extent.file_name(NAME)}.png", extent)
-    return _COMPARISON.tables(compared)
+    return COMPARISON.tables(compared)
 
 
 def _draw_example(panel: Axes, trial: Trial, result: Result) -> None:

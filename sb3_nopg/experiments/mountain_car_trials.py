@@ -10,7 +10,8 @@ from nopg_envs.demonstrations import demonstration_file
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines import episode_returns
 from sb3_nopg.experiments.experiment import Result, Trial
-from sb3_nopg.experiments.methods import Task, nopg_model, run_method
+from sb3_nopg.experiments.methods import nopg_model, run_method
+from sb3_nopg.experiments.task import Task
 
 ENV_ID = "MountainCarContinuous-v0"
 N_STEPS = 500
@@ -23,7 +24,7 @@ def run(trial: Trial) -> Result:
     """
     :param trial: ``demonstrations``, how many, and ``method``, ``seed``, ``updates``
     """
-    dataset = demonstrations(trial["demonstrations"], trial["seed"])
+    dataset = demonstrations(trial.get("demonstrations") or 1, trial["seed"])
     if trial["method"] == "demonstrator":
         return {"return": float(episode_returns(dataset).mean())}
     task = Task(
@@ -78,9 +79,9 @@ def drive(model: Any, seed: int) -> np.ndarray:
     """
     env = gym.make(ENV_ID)
     observation, _ = env.reset(seed=seed)
-    path, over = [observation], False
+    path, over, memory = [observation], False, None
     while not over and len(path) <= N_STEPS:
-        action, _ = model.predict(observation, deterministic=True)
+        action, memory = model.predict(observation, state=memory, deterministic=True)
         observation, _, over, _, _ = env.step(action)
         path.append(observation)
     return np.array(path, dtype=np.float64)

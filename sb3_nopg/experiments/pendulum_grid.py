@@ -1,10 +1,12 @@
 """``pendulum-grid``: swing-up learned from a grid of one-step transitions, figure 2 left of the paper."""
 
+from sb3_nopg.experiments import first_tries
 from sb3_nopg.experiments.comparison import Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
 from sb3_nopg.experiments.methods import AS_PRINTED, ON_LEVELS_OF_ACTIONS
 from sb3_nopg.experiments.pendulum_trials import run_on_grid
+from sb3_nopg.experiments.random_agent import OWN_MODEL, QUICK_OWN_UPDATES
 
 # Samples of the grid: levels of angle, angular velocity and torque.
 _GRIDS = {
@@ -16,8 +18,10 @@ _GRIDS = {
     3200: [40, 40, 2],
 }
 _QUICK_SIZES = (200, 450)
-_QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL")
-_COMPARISON = Comparison(
+_QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL", *first_tries.LEARNING)
+# Without randomness, on data that have none.
+_CERTAIN = ("KBRL", first_tries.RICCATI)
+COMPARISON = Comparison(
     name="pendulum-grid",
     across="samples",
     label="samples of the grid",
@@ -34,23 +38,25 @@ _COMPARISON = Comparison(
         "this library's defaults, 500 updates. A quick run makes fewer. NOPG's policies see normalised observations, of which "
         "the paper says nothing.",
         "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule is `effective_neighbors`.",
+        *first_tries.NOTES,
         "PWIS cannot be run: a grid has no trajectories.",
     ),
+    solved=(-1000.0, "gets up and stays there"),
 )
 
 
 def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     trials = []
-    for method in _QUICK_METHODS if quick else ON_LEVELS_OF_ACTIONS:
-        for grid in _grids(quick):
-            for seed in range(1 if method == "KBRL" else n_seeds):
+    for method in _QUICK_METHODS if quick else (*ON_LEVELS_OF_ACTIONS, *first_tries.LEARNING):
+        for grid in _grids(quick)[-1:] if quick and method in OWN_MODEL else _grids(quick):
+            for seed in range(1 if method in _CERTAIN else n_seeds):
                 trial: Trial = {"method": method, **grid, "seed": seed}
-                trials.append(trial if method == "KBRL" else {**trial, "updates": _updates(method, quick)})
-    return trials
+                trials.append({**trial, "updates": _updates(method, quick)} if method.startswith("NOPG") else trial)
+    return [*trials, {"method": first_tries.NOTHING, "levels": [2, 2, 2], "seed": 0}]
 
 
 def _d3rlpy_trials(quick: bool, n_seeds: int) -> list[Trial]:
-    return d3rlpy_trials(_grids(quick), quick, n_seeds)
+    return d3rlpy_trials(_grids(quick), quick, n_seeds, one_step_samples=True)
 
 
 def _grids(quick: bool) -> list[Trial]:
@@ -59,8 +65,8 @@ def _grids(quick: bool) -> list[Trial]:
 
 def _updates(method: str, quick: bool) -> int:
     if quick:
-        return 100
+        return QUICK_OWN_UPDATES if method in OWN_MODEL else 100
     return 1500 if ", paper" in method else 500
 
 
-EXPERIMENT = Experiment("pendulum-grid", "figure 2, left", _trials, run_on_grid, _COMPARISON.summarize, _d3rlpy_trials)
+EXPERIMENT = Experiment("pendulum-grid", "figure 2, left", _trials, run_on_grid, COMPARISON.summarize, _d3rlpy_trials)

@@ -8,8 +8,10 @@ import gymnasium as gym
 import nopg_envs
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines import BehaviorPolicy, mixture_behavior
+from sb3_nopg.experiments.baselines.least_squares_riccati import QuadraticCost
 from sb3_nopg.experiments.experiment import Result, Trial
-from sb3_nopg.experiments.methods import Task, dataset_of, run_method, total_reward
+from sb3_nopg.experiments.methods import run_method
+from sb3_nopg.experiments.task import Task, dataset_of, total_reward
 
 ENV_ID = "nopg/Pendulum-v0"
 HANGING = [-1.0, 0.0, 0.0]
@@ -54,4 +56,6 @@ def _task(paper_nopg: dict[str, Any]) -> Task:
         paper_name="pendulum",
         paper_nopg=paper_nopg,
         max_std=0.5,
+        # As the reward has them.
+        cost=QuadraticCost(columns=(1, 2), state_weights=(1.0, 0.1), action_weight=0.001, cosine=0),
     )

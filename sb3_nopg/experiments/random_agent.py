@@ -1,5 +1,6 @@
 """What both experiments with a random agent's data have in common: who is compared, on how much data."""
 
+from sb3_nopg.experiments import first_tries
 from sb3_nopg.experiments.experiment import Trial
 
 _OFFLINE = (
@@ -11,13 +12,16 @@ _OFFLINE = (
     "PWIS",
     "PWIS, self-normalised",
     "DDPG offline",
+    *first_tries.LEARNING,
 )
-# An update for each of several sampled actions is so much more work that larger data would take days.
-_LARGEST = {"NOPG-S, paper": 5000, "NOPG-S, defaults": 2500}
 # Of policies, by the paper, and of ours.
 _PAPER_UPDATES, _OWN_UPDATES, _QUICK_UPDATES = 2000, 500, 60
 _BY_THE_PAPER = ("NOPG-D, paper", "NOPG-S, paper", "PWIS", "PWIS, self-normalised", "DDPG offline")
 _NOT_QUICK = ("NOPG-S, defaults",)
+#: those that make a model of the system, which takes a while however small the data: one size of a quick run is enough
+OWN_MODEL = ("NOPG-D, defaults", "NOPG-S, defaults", first_tries.GREEDY)
+#: updates of a quick run, beside which the candidates take most of the time
+QUICK_OWN_UPDATES = 20
 
 
 def offline_trials(sizes: tuple[int, ...], quick: bool, n_seeds: int) -> list[Trial]:
@@ -30,8 +34,7 @@ def offline_trials(sizes: tuple[int, ...], quick: bool, n_seeds: int) -> list[Tr
         {"method": method, "samples": samples, "seed": seed, **_updates(method, quick)}
         for method in _OFFLINE
         if not (quick and method in _NOT_QUICK)
-        for samples in sizes
-        if samples <= _LARGEST.get(method, samples)
+        for samples in (sizes[-1:] if quick and method in OWN_MODEL else sizes)
         for seed in range(n_seeds)
     ]
 
@@ -45,14 +48,15 @@ def online_trials(n_steps: int, every: int, n_seeds: int) -> list[Trial]:
     :param n_seeds: runs of each
     """
     online: Trial = {"method": "DDPG online", "steps": n_steps, "every": every}
-    return [{**kind, "seed": seed} for kind in (online, {"method": "behaviour"}) for seed in range(n_seeds)]
+    trials = [{**kind, "seed": seed} for kind in (online, {"method": "behaviour"}) for seed in range(n_seeds)]
+    return [*trials, {"method": first_tries.NOTHING, "seed": 0}]
 
 
 def _updates(method: str, quick: bool) -> Trial:
-    if method == "KBRL":
+    if method == "KBRL" or method in first_tries.FIRST_TRIES:
         return {}
     if quick:
-        return {"updates": _QUICK_UPDATES}
+        return {"updates": QUICK_OWN_UPDATES if method in OWN_MODEL else _QUICK_UPDATES}
     return {"updates": _PAPER_UPDATES if method in _BY_THE_PAPER else _OWN_UPDATES}
 
 
@@ -64,8 +68,8 @@ NOTES = (
     "updates. A quick run makes fewer. Policies of NOPG and PWIS see normalised observations, of which the paper says "
     "nothing; DDPG sees them raw.",
     "KBRL is kernel value iteration with bandwidths by the rule `effective_neighbors`.",
-    "The paper goes to 25,000 samples for DDPG offline and PWIS, ours to 10,000. NOPG-S stops earlier, at 5,000 with the "
-    "paper's settings and 2,500 with ours (2,000 on the pendulum), because of the time it takes.",
+    *first_tries.NOTES,
+    "The paper goes to 25,000 samples for DDPG offline and PWIS, ours to 10,000.",
     "DDPG online acts for 100,000 steps; the paper lets it act for two or three times as many.",
     "The paper shows this as a figure whose numbers are not printed: there is nothing to set beside ours.",
 )

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from helpers.repository import environment
 from helpers.toy_experiments import executions, experiment_of, fails, wait_for
+from sb3_nopg import InputError
 from sb3_nopg.commands.main import app
 from sb3_nopg.experiments import EXPERIMENTS, load_experiment
 
@@ -29,6 +30,43 @@ def test_the_command_line_knows_the_experiments():
     assert [line.split()[0] for line in listed.output.splitlines()] == list(EXPERIMENTS)
     for name in EXPERIMENTS:
         assert load_experiment(name).name == name
+
+
+def test_without_recordings_all_leaves_out_what_needs_them(stand_in, tmp_path):
+    monkeypatch, command = stand_in
+    lacking = InputError("--data", "no recordings are given", "Give some")
+    every = command.load_experiment
+
+    def one_lacks_something(name):
+        return dataclasses.replace(every(name), missing=(lambda: lacking) if name == "theory" else None)
+
+    monkeypatch.setattr(command, "load_experiment", one_lacks_something)
+    (tmp_path / "log.txt.mended").touch()
+    done = nopg("reproduce", "all", "--seeds", 1, "-o", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "theory is left out. --data: no recordings are given. Give some." in done.output
+    assert not (tmp_path / "theory.md").exists()
+    assert len(executions(tmp_path)) == len(EXPERIMENTS) - 1
+    asked = nopg("reproduce", "theory", "--seeds", 1, "-o", tmp_path)
+    assert asked.exit_code == 2
+    assert "no recordings are given" in asked.output
+
+
+def test_the_folder_of_recordings_is_told_to_the_trials(stand_in, tmp_path):
+    monkeypatch, _ = stand_in
+    monkeypatch.setenv("NOPG_RECORDINGS", "elsewhere")
+    assert nopg("reproduce", "theory", "--seeds", 1, "--data", tmp_path / "mine", "-o", tmp_path).exit_code == 0
+    assert os.environ["NOPG_RECORDINGS"] == str(tmp_path / "mine")
+
+
+def test_the_overview_is_of_the_reports_in_a_folder(tmp_path):
+    trial, result = {"method": "KBRL", "samples": 100, "seed": 0}, {"return": -400.0, "learning_seconds": 1.0}
+    (tmp_path / "pendulum-random.json").write_text(json.dumps({"trials": [{"trial": trial, "result": result}]}))
+    told = nopg("reproduce", "overview", "-o", tmp_path)
+    assert told.exit_code == 0, told.output
+    assert "| pendulum-random, 100 | 100 % of 1, 1 s |" in told.output
+    assert (tmp_path / "overview.png").exists()
+    assert nopg("reproduce", "overview", "--quick", "-o", tmp_path).exit_code == 2
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import time
 import pytest
 import torch as th
 
+from helpers.recorded_swings import record_swings
 from helpers.repository import environment
 from helpers.toy_experiments import (
     executions,
@@ -356,7 +357,8 @@ def test_results_of_another_device_are_used_if_one_wants_them(tmp_path):
 
 
 @pytest.mark.slow
-def test_only_those_who_use_a_device_have_one():
+def test_only_those_who_use_a_device_have_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOPG_RECORDINGS", str(record_swings(tmp_path, n=2, seconds=0.2)))
     trials = [trial for name in EXPERIMENTS for trial in load_experiment(name).trials(True, 1)]
     with_device = {str(trial.get("method")) for trial in trials if "device" in on_device(trial, "cuda")}
     assert {"NOPG-D, paper", "NOPG-S, defaults", "NOPG", "KBRL", "example", "None"} <= with_device

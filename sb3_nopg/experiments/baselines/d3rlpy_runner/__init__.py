@@ -1,5 +1,5 @@
 """
-IQL and TD3+BC of d3rlpy, which pins an old gymnasium and therefore runs in a virtual environment of its own.
+Offline algorithms of d3rlpy, which pins an old gymnasium and therefore runs in a virtual environment of its own.
 
     make_environment("d3rlpy-env", progress=print)
     policy = train("d3rlpy-env", dataset, "iql", gamma=0.97, n_steps=20_000)

@@ -26,9 +26,9 @@ def main(folder: pathlib.Path) -> None:
     algorithm = _make(d3rlpy, settings)
     algorithm.create_impl(data["observations"].shape[1:], data["actions"].shape[1])
     rng = np.random.default_rng(settings["seed"])
-    n_steps = settings["n_steps"]
+    n_steps, known = settings["n_steps"], data.pop("rows", np.arange(len(data["rewards"]))).astype(np.int64)
     for step in range(1, n_steps + 1):
-        rows = rng.integers(len(data["rewards"]), size=settings["batch_size"])
+        rows = known[rng.integers(len(known), size=settings["batch_size"])]
         losses = algorithm.update(_batch(d3rlpy, data, rows))
         if step % max(1, n_steps // 20) == 0:
             told = ", ".join(f"{name} {value:.4g}" for name, value in losses.items())
@@ -40,9 +40,11 @@ def main(folder: pathlib.Path) -> None:
 
 
 def _make(d3rlpy: Any, settings: dict[str, Any]) -> Any:
-    config = {"iql": d3rlpy.algos.IQLConfig, "td3_bc": d3rlpy.algos.TD3PlusBCConfig}[settings["algorithm"]]
-    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(settings["hidden_units"]))
-    encoders = {"actor_encoder_factory": encoder, "critic_encoder_factory": encoder}
+    name = {"iql": "IQLConfig", "td3_bc": "TD3PlusBCConfig", "cql": "CQLConfig", "rebrac": "ReBRACConfig"}
+    config, units = getattr(d3rlpy.algos, name[settings["algorithm"]]), list(settings["hidden_units"])
+    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=units)
+    of_critics = d3rlpy.models.VectorEncoderFactory(hidden_units=units, use_layer_norm=settings["critic_layer_norm"])
+    encoders = {"actor_encoder_factory": encoder, "critic_encoder_factory": of_critics}
     if settings["algorithm"] == "iql":
         encoders["value_encoder_factory"] = encoder
     own = {"batch_size": settings["batch_size"], "gamma": settings["gamma"], **settings["changes"]}
@@ -59,7 +61,7 @@ def _batch(d3rlpy: Any, data: dict[str, np.ndarray], rows: np.ndarray) -> Any:
         actions=data["actions"][rows],
         next_observations=data["next_observations"][rows],
         # Of no use to one-step methods.
-        next_actions=np.zeros_like(data["actions"][rows]),
+        next_actions=data["next_actions"][rows] if "next_actions" in data else np.zeros_like(data["actions"][rows]),
         intervals=np.ones_like(column["rewards"]),
         transitions=[],
         **column,

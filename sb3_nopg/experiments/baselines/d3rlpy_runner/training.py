@@ -14,9 +14,18 @@ from sb3_nopg.common.checks import check_spaces
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.buffer import spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3rlpyError, Progress, interpreter, run
 
-ALGORITHMS = ("iql", "td3_bc")
+# As published: batch size, hidden units, and whether critics normalise their layers. All else is d3rlpy's default, which is
+# the published value for each.
+_PUBLISHED: dict[str, dict[str, Any]] = {
+    "iql": {"batch_size": 256, "hidden_units": (256, 256), "critic_layer_norm": False},
+    "td3_bc": {"batch_size": 256, "hidden_units": (256, 256), "critic_layer_norm": False},
+    "cql": {"batch_size": 256, "hidden_units": (256, 256, 256), "critic_layer_norm": False},
+    "rebrac": {"batch_size": 1024, "hidden_units": (256, 256, 256), "critic_layer_norm": True},
+}
+ALGORITHMS = tuple(_PUBLISHED)
 _SCRIPT = pathlib.Path(__file__).with_name("train_script.py")
 
 
@@ -64,8 +73,8 @@ def train(
     *,
     n_steps: int = 20_000,
     gamma: float = 0.99,
-    batch_size: int = 256,
-    hidden_units: tuple[int, ...] = (256, 256),
+    batch_size: int | None = None,
+    hidden_units: tuple[int, ...] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     timeout_s: float = 3600.0,
@@ -73,15 +82,16 @@ def train(
 ) -> NumpyPolicy:
     """
     Observations are normalised by the data's mean and standard deviation, actions scaled to [-1, 1], and rewards divided by
-    their standard deviation: IQL weighs advantages in the reward's units. Any data will do, trajectories or not.
+    their standard deviation: IQL weighs advantages in the reward's units. Any data will do, trajectories or not, but for
+    ReBRAC, which learns from those steps after which the next action is known or there is none.
 
     :param environment: folder that :func:`make_environment` made
     :param dataset: the data
-    :param algorithm: ``"iql"`` or ``"td3_bc"``
+    :param algorithm: ``"iql"``, ``"td3_bc"``, ``"cql"`` or ``"rebrac"``
     :param n_steps: gradient steps
     :param gamma: discount
-    :param batch_size: transitions in each step
-    :param hidden_units: of actor and critics
+    :param batch_size: transitions in each step; None for as many as were published
+    :param hidden_units: of actor and critics; None for those that were published
     :param seed: of networks and batches
     :param progress: called with every line that the training says, some twenty in all
     :param timeout_s: for the training
@@ -104,12 +114,15 @@ def train(
         "rewards": dataset.rewards / _spread(dataset.rewards),
         "terminals": dataset.terminals,
     }
+    arrays |= _next_actions(dataset, arrays["actions"]) if algorithm == "rebrac" else {}
+    published = _PUBLISHED[algorithm]
     settings = {
+        **published,
         "algorithm": algorithm,
         "n_steps": n_steps,
         "gamma": gamma,
-        "batch_size": batch_size,
-        "hidden_units": hidden_units,
+        "batch_size": batch_size or published["batch_size"],
+        "hidden_units": hidden_units or published["hidden_units"],
         "seed": seed,
         # As many as torch uses here: of several trials side by side each has one.
         "n_threads": th.get_num_threads(),
@@ -121,6 +134,20 @@ def train(
         (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         run([str(python), str(_SCRIPT), str(folder)], timeout_s, progress)
         return NumpyPolicy(_read_layers(folder / "actor.npz"), mean, std, action_space)
+
+
+def _next_actions(dataset: TransitionDataset, actions: np.ndarray) -> dict[str, np.ndarray]:
+    """
+    :param dataset: recorded in episodes
+    :param actions: scaled, (n, d_a)
+    :return: what was done next, (n, d_a), and which rows can be learned from: they know it, or end the task, (n,)
+    """
+    labels = episode_labels(dataset)
+    if labels is None:
+        raise InputError("dataset", "one-step samples have no next actions", "Use another algorithm, or data of episodes")
+    goes_on = np.append((labels[1:] == labels[:-1]) & ~dataset.terminals[:-1], False)
+    next_actions = np.where(goes_on[:, None], np.roll(actions, -1, axis=0), 0.0)
+    return {"next_actions": next_actions, "rows": np.flatnonzero(goes_on | dataset.terminals)}
 
 
 def _read_layers(path: pathlib.Path) -> list[tuple[np.ndarray, np.ndarray]]:

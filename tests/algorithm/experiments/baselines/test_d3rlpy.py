@@ -3,6 +3,7 @@ The runner for d3rlpy with an interpreter that has a stand-in for d3rlpy; with t
 names a folder that ``make_environment`` made, or is to make.
 """
 
+import dataclasses
 import os
 import pathlib
 import sys
@@ -16,6 +17,7 @@ from gymnasium import spaces
 from sb3_nopg import InputError, TransitionDataset
 from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, NumpyPolicy, make_environment, train
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import interpreter, run
+from sb3_nopg.experiments.baselines.d3rlpy_runner.training import _next_actions
 
 ACTIONS = spaces.Box(np.array([-2.0], np.float32), np.array([4.0], np.float32))
 
@@ -70,8 +72,10 @@ def config(name):
 
 d3rlpy = types.ModuleType("d3rlpy")
 d3rlpy.seed = torch.manual_seed
-d3rlpy.algos = types.SimpleNamespace(IQLConfig=config("iql"), TD3PlusBCConfig=config("td3_bc"))
-d3rlpy.models = types.SimpleNamespace(VectorEncoderFactory=lambda hidden_units: hidden_units)
+d3rlpy.algos = types.SimpleNamespace(
+    IQLConfig=config("iql"), TD3PlusBCConfig=config("td3_bc"), CQLConfig=config("cql"), ReBRACConfig=config("rebrac")
+)
+d3rlpy.models = types.SimpleNamespace(VectorEncoderFactory=lambda hidden_units, use_layer_norm=False: hidden_units)
 d3rlpy.dataset = types.ModuleType("d3rlpy.dataset")
 d3rlpy.dataset.TransitionMiniBatch = dict
 sys.modules["d3rlpy"], sys.modules["d3rlpy.dataset"] = d3rlpy, d3rlpy.dataset
@@ -103,7 +107,7 @@ def data(n: int = 300) -> TransitionDataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["iql", "td3_bc"])
+@pytest.mark.parametrize("algorithm", ["iql", "td3_bc", "cql"])
 def test_the_actor_comes_back(environment, algorithm):
     said: list[str] = []
     policy = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), progress=said.append, seed=3)
@@ -144,13 +148,29 @@ def test_failures_are_told(environment):
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"), [({"algorithm": "cql"}, "algorithm"), ({"environment": "nowhere"}, "environment")]
+    ("changes", "field"),
+    [
+        ({"algorithm": "dqn"}, "algorithm"),
+        ({"environment": "nowhere"}, "environment"),
+        ({"algorithm": "rebrac"}, "dataset"),
+    ],
 )
 def test_bad_input_is_named(environment, changes, field):
     arguments = {"environment": environment, "dataset": data(), "algorithm": "iql", **changes}
     with pytest.raises(InputError) as caught:
         train(**arguments)
     assert caught.value.field == field
+
+
+def test_next_actions_are_those_that_follow_and_ends_have_none():
+    n = 6
+    states, actions = np.zeros((n, 2)), np.arange(float(n))[:, None]
+    terminals = np.array([False, False, True, False, False, False])
+    recorded = TransitionDataset(states, actions, np.ones(n), states, terminals, episode_ids=np.array([0, 0, 0, 1, 1, 1]))
+    found = _next_actions(recorded, actions)
+    np.testing.assert_array_equal(found["next_actions"][:, 0], [1.0, 2.0, 0.0, 4.0, 5.0, 0.0])
+    # The last row was cut off: what would have been done next is not known.
+    np.testing.assert_array_equal(found["rows"], [0, 1, 2, 3, 4])
 
 
 def test_a_program_ends_with_its_children(tmp_path):
@@ -192,9 +212,10 @@ def test_numpy_network_is_torchs():
 
 
 @pytest.mark.skipif("NOPG_D3RLPY_ENVIRONMENT" not in os.environ, reason="needs d3rlpy, which is installed apart")
-@pytest.mark.parametrize("algorithm", ["iql", "td3_bc"])
+@pytest.mark.parametrize("algorithm", ["iql", "td3_bc", "cql", "rebrac"])
 def test_with_d3rlpy_itself(algorithm):
     folder = make_environment(os.environ["NOPG_D3RLPY_ENVIRONMENT"])
-    policy = train(folder, data(), algorithm, n_steps=50, hidden_units=(16,), batch_size=32)
+    recorded = dataclasses.replace(data(), episode_ids=np.repeat(np.arange(30), 10))
+    policy = train(folder, recorded, algorithm, n_steps=50, hidden_units=(16,), batch_size=32)
     actions, _ = policy.predict(data().observations)
     assert ((actions >= ACTIONS.low) & (actions <= ACTIONS.high)).all()

@@ -1,0 +1,89 @@
+"""What a control engineer would try before learning anything, and what doing nothing gets; each from data to its judgement."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from sb3_nopg.common.errors import InputError
+from sb3_nopg.data.buffer import spaces_of
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.experiments.baselines.cloning import Nothing, clone_behavior
+from sb3_nopg.experiments.baselines.greedy_on_nodes import GreedyOnNodes
+from sb3_nopg.experiments.baselines.least_squares_riccati import least_squares_riccati
+from sb3_nopg.experiments.experiment import Result, Trial, device_of
+from sb3_nopg.experiments.task import Task
+
+NOTHING, RICCATI, CLONING, GREEDY = "doing nothing", "least squares + Riccati", "behaviour cloning", "greedy on nodes"
+#: those that learn from data
+LEARNING = (RICCATI, CLONING, GREEDY)
+#: what a reader of a table with them must know
+NOTES = (
+    f'"{RICCATI}": a linear model of the last state and the last two actions, where samples are near upright, and the best '
+    f'controller for it. "{CLONING}": NOPG\'s network, fitted to the recorded actions. "{GREEDY}": NOPG\'s model and value '
+    "iteration on its nodes, and then the best of nine actions one step ahead; no network and no gradient.",
+)
+
+
+def refused(task: Task, dataset: TransitionDataset, reason: str) -> Result:
+    """
+    Of a method that gives no policy, which is a result too: whoever uses it does nothing.
+
+    :param task: that was to be learned
+    :param dataset: the data
+    :param reason: why not
+    """
+    return {**task.judge(Nothing(spaces_of(dataset)[1])), "refused": reason}
+
+
+def refusal_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
+    """
+    :param results: parameters and result of each trial
+    :return: how often each method gave no policy
+    """
+    counts: dict[str, int] = {}
+    for trial, result in results:
+        if "refused" in result:
+            counts[trial["method"]] = counts.get(trial["method"], 0) + 1
+    told = "; ".join(f"{method} in {n} trials" for method, n in counts.items())
+    return [f"Refused, as too few data for it, and so counted as {NOTHING}: {told}."] if told else []
+
+
+def _nothing(task: Task, trial: Trial, dataset: TransitionDataset) -> Result:
+    return task.judge(Nothing(spaces_of(dataset)[1]))
+
+
+def _riccati(task: Task, trial: Trial, dataset: TransitionDataset) -> Result:
+    assert task.cost is not None
+    names = ("observations", "actions", "next_observations", "episode_ids")
+    space = spaces_of(dataset)[1]
+    try:
+        data = {name: getattr(dataset, name) for name in names}
+        controller = least_squares_riccati(data, task.cost, space.low.astype(np.float64), space.high.astype(np.float64))
+    except (np.linalg.LinAlgError, ValueError) as error:
+        return refused(task, dataset, f"no linear controller ({error})")
+    return task.judge(controller)
+
+
+def _cloning(task: Task, trial: Trial, dataset: TransitionDataset) -> Result:
+    return task.judge(clone_behavior(dataset, trial["seed"]))
+
+
+def _greedy(task: Task, trial: Trial, dataset: TransitionDataset) -> Result:
+    try:
+        model = GreedyOnNodes(
+            dataset, task.initial_states, task.gamma, trial["seed"], device_of(trial), **dict(task.model_settings)
+        )
+    except InputError as error:
+        if error.field != "dataset":
+            raise
+        return refused(task, dataset, str(error))
+    return {**task.judge(model), "estimated_return": model.estimated_return}
+
+
+#: by name, from the task, the trial and the data
+FIRST_TRIES: dict[str, Callable[[Task, Trial, TransitionDataset], Result]] = {
+    NOTHING: _nothing,
+    RICCATI: _riccati,
+    CLONING: _cloning,
+    GREEDY: _greedy,
+}
