@@ -11,7 +11,8 @@ from sb3_nopg.bellman.solvers.coarse import CoarseModel
 from sb3_nopg.bellman.solvers.recording import Recordings
 from sb3_nopg.bellman.transition import SharedTransitionMatrix, TransitionMatrix
 from sb3_nopg.common.processes import Processes
-from sb3_nopg.kernels.support import Queries, Support
+from sb3_nopg.kernels.queries import Queries
+from sb3_nopg.kernels.support import Support
 
 
 @dataclass(frozen=True)
