@@ -265,10 +265,11 @@ def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
         return unexplained(left_out_errors(samples, left_out, form=Form(everywhere)), samples.targets)[:, 0]
 
     errors = errors_without(())
-    if not bool(data.coordinates.bent.any()):
-        quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
-        if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), _QUADRATIC_ENOUGH):
-            return RewardChoice(None, quadratic)
+    quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
+    # Where poles go around, what is best about a rough formula may lie where nobody was.
+    enough = _QUADRATIC_ENOUGH if not bool(data.coordinates.bent.any()) else 0.0
+    if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), enough):
+        return RewardChoice(None, quadratic)
     everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without, _EXPLAINED)
     which = widest_good(errors)
     return RewardChoice(Kernel(BANDWIDTHS[which], Form(everywhere)), float(errors[which]))

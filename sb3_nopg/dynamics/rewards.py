@@ -22,6 +22,8 @@ from sb3_nopg.dynamics.regression import Samples, spread_of
 RewardFunction = Callable[[Any, Any, Any], Any]
 # Of a quadratic form's coefficients, with standardised inputs.
 _RIDGE = 1e-8
+# How often the best angle of a quadratic reward is looked for again.
+_RECENTRED = 5
 # Step of central differences, as a share of a column's spread.
 _STEP = 1e-5
 
@@ -56,7 +58,11 @@ class QuadraticReward:
     """
     r̂ = vᵀ M v with v = (1, x, a), all standardised, within the range of the rewards that were seen unless it is exact.
 
-    :param mean: of (x, a), (d + d_a,)
+    A task that wants a pole upright may punish the square of its angle from there, at most half a turn: angles that cover much
+    of the circle are measured from where the reward is best.
+
+    :param mean: of (x, a), of such angles where the reward is best, (d + d_a,)
+    :param turns: 1/2π for such angles and nothing for all else, (d + d_a,)
     :param scale: of (x, a), (d + d_a,)
     :param matrix: M, symmetric, (1 + d + d_a, 1 + d + d_a)
     :param low: smallest reward of the data, or −∞
@@ -64,6 +70,7 @@ class QuadraticReward:
     """
 
     mean: th.Tensor
+    turns: th.Tensor
     scale: th.Tensor
     matrix: th.Tensor
     low: float
@@ -76,26 +83,31 @@ class QuadraticReward:
         :param n_actions: d_a
         :param exact: whether the reward is known to be quadratic, beyond the data too
         """
-        points = th.cat([samples.states, samples.inputs[:, :n_actions]], dim=1)
-        mean, scale = points.mean(dim=0), spread_of(points)
-        vectors = _with_one((points - mean) / scale)
-        i, j = th.triu_indices(vectors.shape[1], vectors.shape[1])
-        features = vectors[:, i] * vectors[:, j]
-        moment = features.T @ features / len(features)
-        ridge = _RIDGE * th.eye(len(moment), dtype=moment.dtype)
-        fit = th.linalg.solve(moment + ridge, features.T @ samples.targets[:, 0] / len(features))
-        matrix = fit.new_zeros(vectors.shape[1], vectors.shape[1])
-        matrix[i, j] = fit
-        low, high = float(samples.targets.min()), float(samples.targets.max())
+        points, coordinates = th.cat([samples.states, samples.inputs[:, :n_actions]], dim=1), samples.coordinates
+        rewards = samples.targets[:, 0]
+        low, high = float(rewards.min()), float(rewards.max())
         if exact and low < high:
             low, high = -math.inf, math.inf
-        return cls(mean, scale, (matrix + matrix.T) / 2.0, low, high)
+        turns, bent = points.new_zeros(points.shape[1]), coordinates.bent.nonzero()[:, 0]
+        turns[bent] = coordinates.turns[bent]
+        mean = points.mean(dim=0)
+        mean[bent] = points[rewards.argmax(), bent]
+        for last in (False,) * _RECENTRED * bool(len(bent)) + (True,):
+            vectors = _wrapped(points - mean, turns)
+            scale = spread_of(vectors)
+            matrix = _quadratic_fit(_with_one(vectors / scale), rewards)
+            if not last:
+                # Towards the best angle of the fitted parabola, all else as it is on average.
+                best = -matrix[0, 1 + bent] / matrix.diagonal()[1 + bent].clamp_max(-1e-12)
+                mean[bent] += (best * scale[bent]).clamp(-math.pi / 2, math.pi / 2)
+        return cls(mean, turns, scale, matrix, low, high)
 
     def to(self, device: th.device) -> "QuadraticReward":
-        return replace(self, mean=self.mean.to(device), scale=self.scale.to(device), matrix=self.matrix.to(device))
+        tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in ("mean", "turns", "scale", "matrix")}
+        return replace(self, **tensors)
 
     def _vectors(self, states: th.Tensor, actions: th.Tensor) -> th.Tensor:
-        return _with_one((th.cat([states, actions], dim=1) - self.mean) / self.scale)
+        return _with_one(_wrapped(th.cat([states, actions], dim=1) - self.mean, self.turns) / self.scale)
 
     def __call__(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> th.Tensor:
         vectors = self._vectors(states, actions)
@@ -109,6 +121,22 @@ class QuadraticReward:
         slopes = th.where(within, 2.0 * half[:, 1:] / self.scale, th.zeros_like(half[:, 1:]))
         d = states.shape[1]
         return StepReward(value.clamp(self.low, self.high), slopes[:, :d], slopes[:, d:], th.zeros_like(states))
+
+
+def _quadratic_fit(vectors: th.Tensor, rewards: th.Tensor) -> th.Tensor:
+    """M, symmetric."""
+    n = vectors.shape[1]
+    i, j = th.triu_indices(n, n)
+    features = vectors[:, i] * vectors[:, j]
+    moment = features.T @ features / len(features)
+    ridge = _RIDGE * th.eye(len(moment), dtype=moment.dtype)
+    matrix = vectors.new_zeros(n, n)
+    matrix[i, j] = th.linalg.solve(moment + ridge, features.T @ rewards / len(features))
+    return (matrix + matrix.T) / 2.0
+
+
+def _wrapped(way: th.Tensor, turns: th.Tensor) -> th.Tensor:
+    return way - 2.0 * math.pi * th.round(way * turns)
 
 
 @dataclass(frozen=True)

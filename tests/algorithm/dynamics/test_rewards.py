@@ -118,6 +118,57 @@ def test_slopes_of_a_quadratic_reward():
     th.testing.assert_close(found.of_action, expected[1], rtol=1e-9, atol=1e-12)
 
 
+def hanging_samples(reward, reach: float = 2.6, target: float = 0.0, n: int = 200) -> tuple[Samples, Coordinates]:
+    """Of a pole that hangs most of the time and was never upright; angles in the coordinates begin where it hangs."""
+    rng = np.random.default_rng(0)
+    angle = np.pi + reach * np.tanh(rng.normal(size=n))
+    states, actions = np.column_stack([angle, rng.normal(size=n)]), rng.uniform(-1.0, 1.0, (n, 1))
+    coordinates = Coordinates.of(th.tensor(on_circle(states)))
+    targets = reward(states, actions)[:, None]
+    return Samples(
+        coordinates, coordinates.encode(th.tensor(on_circle(states))), th.tensor(actions), th.tensor(targets)
+    ), coordinates
+
+
+@pytest.mark.parametrize("target", [0.0, 0.4])
+def test_the_square_of_an_angle_is_measured_from_where_the_reward_is_best(target):
+    def reward(states, actions):
+        away = np.angle(np.exp(1j * (states[:, 0] - target)))
+        return 1.5 - away**2 - 0.1 * states[:, 1] ** 2 - 0.05 * actions[:, 0] ** 2
+
+    samples, coordinates = hanging_samples(reward)
+    found = QuadraticReward.fit(samples, 1, exact=True)
+    rng = np.random.default_rng(1)
+    # Anywhere, the target among them, and after some turns too.
+    states = np.column_stack([np.append(rng.uniform(-np.pi, np.pi, 50), target), np.append(rng.normal(size=50), 0.0)])
+    actions = np.append(rng.uniform(-1.0, 1.0, 50), 0.0)[:, None]
+    x, a = coordinates.encode(th.tensor(on_circle(states))), th.tensor(actions)
+    np.testing.assert_allclose(found(x, a, x).numpy(), reward(states, actions), atol=1e-5)
+    turned = x + th.tensor([0.0, 4.0 * np.pi], dtype=th.float64)
+    np.testing.assert_allclose(found(turned, a, turned).numpy(), reward(states, actions), atol=1e-5)
+    assert float(found(x, a, x)[-1]) == pytest.approx(1.5, abs=1e-5)
+    x, a = x.requires_grad_(True), a.requires_grad_(True)
+    expected = th.autograd.grad(found(x, a, x).sum(), (x, a))
+    slopes = found.with_slopes(x.detach(), a.detach(), x.detach())
+    th.testing.assert_close(slopes.of_state, expected[0], rtol=1e-9, atol=1e-12)
+    th.testing.assert_close(slopes.of_action, expected[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("squared", [True, False])
+def test_on_a_circle_a_square_is_taken_where_it_is_one(squared):
+    def reward(states, actions, next_states):
+        away = np.angle(np.exp(1j * states[:, 0]))
+        return -(away**2) if squared else np.where(np.abs(away) < 1.0, 1.0, 0.0) + 0.1 * np.sin(3.0 * away)
+
+    data = record(pendulum, reward, observe=on_circle, start=(np.pi, 2.0), n_episodes=20)
+    model = DynamicsModel.fit(data, n_nodes=60)
+    assert isinstance(model.reward, QuadraticReward) == squared
+    if squared:
+        assert model.choices.reward.unexplained < 1e-9
+        upright = model.coordinates.encode(th.tensor([[1.0, 0.0, 0.0]], dtype=th.float64))
+        assert float(model.reward(upright, th.zeros(1, 1, dtype=th.float64), upright)) == pytest.approx(0.0, abs=1e-4)
+
+
 @pytest.mark.slow
 def test_a_reward_that_is_not_quadratic_comes_from_the_nodes():
     def goal(states, actions, next_states):
