@@ -94,8 +94,8 @@ class Choices:
 
     @property
     def explained(self) -> bool:
-        """Whether there is one affine model of all states that leaves next to nothing unexplained."""
-        return self.is_affine and self.unexplained < _EXPLAINED
+        """Whether there is one affine model of all states that leaves next to nothing unexplained, not even noise."""
+        return self.is_affine and self.unexplained < _NOISY
 
     @property
     def exact(self) -> bool:

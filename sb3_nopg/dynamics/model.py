@@ -266,8 +266,17 @@ def _bounds_of(
     bounds = Bounds.of(data.coordinates, data.states, data.next_states, data.terminals, limits)
     extent = bounds.high - bounds.low
     if choices.explained:
-        ends = bounds.ends_low | bounds.ends_high
-        bounds = replace(bounds, coordinates=data.coordinates.all_around(extent.masked_fill(ends, 0.0)))
+        last = data.next_states[data.terminals]
+        ends = ((last < bounds.low) | (last > bounds.high)).any(dim=0)
+        known = data.coordinates.all_around(extent.masked_fill(ends, 0.0))
+        for angle in (known.round & ~data.coordinates.round).nonzero()[:, 0].tolist():
+            _logger.warning(
+                "%s: nothing was recorded within %.0f° of the circle. One formula explains all the rest, and the model goes "
+                "by it there too. If there is a stop, name it with limits.",
+                known.names()[angle],
+                360.0 - math.degrees(float(extent[angle])),
+            )
+        bounds = replace(bounds, coordinates=known)
     if choices.is_affine and not bool(data.coordinates.bent.any()):
         span = _AFFINE_ROOM * span_of_starts(data.dataset, data.coordinates, initial_states)
         bounds = replace(bounds, room=EVERYWHERE * extent if choices.exact else span)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch as th
+from scipy.special import expit
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
@@ -90,7 +91,7 @@ class PlainNetwork:
         mean = self._center + self._half_range * np.tanh(outputs[:, :n])
         if self._largest_std is None or noise is None:
             return mean
-        return mean + self._largest_std * _sigmoid(outputs[:, n:]) * noise.astype(mean.dtype)
+        return mean + self._largest_std * expit(outputs[:, n:]) * noise.astype(mean.dtype)
 
     def _head_slopes(self, outputs: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
         """Of each action with respect to the outputs, (d_a, m, n_outputs)."""
@@ -99,7 +100,7 @@ class PlainNetwork:
         own, squashed = range(n), np.tanh(outputs[:, :n])
         slopes[own, :, own] = (self._half_range * (1.0 - squashed * squashed)).T
         if self._largest_std is not None and noise is not None:
-            share = _sigmoid(outputs[:, n:])
+            share = expit(outputs[:, n:])
             slopes[own, :, range(n, 2 * n)] = (self._largest_std * share * (1.0 - share) * noise.astype(share.dtype)).T
         return slopes
 
@@ -163,13 +164,28 @@ def is_plain(policy: NOPGPolicy) -> bool:
     """
     own = type(policy)
     written_so = own.action_distribution in _PLAIN and own.sample_actions is NOPGPolicy.sample_actions
-    if not (written_so and own.normalize is NOPGPolicy.normalize and isinstance(policy, DeterministicMlpPolicy)):
+    written_so = written_so and own.normalize is NOPGPolicy.normalize
+    if not (written_so and isinstance(policy, DeterministicMlpPolicy)):
+        return False
+    if type(policy).network_output is not DeterministicMlpPolicy.network_output or type(policy.network) is not nn.Sequential:
         return False
     kinds = [type(module) for module in policy.network]
     known = set(kinds) <= {nn.Linear, *_ACTIVATIONS} and kinds[0] is nn.Linear and kinds[-1] is nn.Linear
     # Of two activations after one layer only the first would be seen.
     alone = all(nn.Linear in pair for pair in pairwise(kinds))
-    return known and alone and type(policy.features_extractor) is FlattenExtractor
+    own_weights = all(_has_weights_of_its_own(module) for module in policy.network if isinstance(module, nn.Linear))
+    unwatched = not any(_is_watched(module) for module in policy.modules())
+    return known and alone and own_weights and unwatched and type(policy.features_extractor) is FlattenExtractor
+
+
+def _has_weights_of_its_own(layer: nn.Linear) -> bool:
+    """Whether they are parameters, and not made of others, left out or changed on the way by a hook."""
+    return all(isinstance(one, nn.Parameter) and not one._backward_hooks for one in (layer.weight, layer.bias))
+
+
+def _is_watched(module: nn.Module) -> bool:
+    """Whether something wants to be called, and may change what is computed."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks)
 
 
 def _add_gradient(parameter: th.Tensor, gradient: np.ndarray) -> None:
@@ -178,9 +194,5 @@ def _add_gradient(parameter: th.Tensor, gradient: np.ndarray) -> None:
         parameter.grad = found if parameter.grad is None else parameter.grad + found
 
 
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    return 1.0 / (1.0 + np.exp(-values))
-
-
 def _array(tensor: th.Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
+    return tensor.detach().cpu().numpy().copy()

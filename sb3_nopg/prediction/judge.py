@@ -86,8 +86,9 @@ class Judgement:
         """What it comes to, in a sentence or two."""
         first = self.ranking[0]
         if self.margin is not None and self.margin < 0:
-            better = f"{self.ranking[1].name}, judged better by {-self.margin:.3g}"
-            return f"{first.name} is kept; {better}, has seen less of the data or moves the actuator more."
+            return (
+                f"{first.name} is kept; {self.ranking[1].name} is judged better by {-self.margin:.3g}, which tells too little."
+            )
         if len(self.ranking) == 1:
             return f"{first.name} is predicted to earn {first.score:.4g} ({first.low:.4g} to {first.high:.4g})."
         second = self.ranking[1]

@@ -1,4 +1,4 @@
-"""Which candidate is kept: of good ones, as the judge sees them, a calm one that has seen all of the data."""
+"""Which candidate is kept: the judge's ranking, with more trust in what has seen more of the data and holds still."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.policies.step_function import step_function
-from sb3_nopg.prediction.judge import Judge, Judgement
+from sb3_nopg.prediction.judge import Judge, Judged, Judgement
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.training.candidates import Trained, name_of
@@ -15,12 +15,12 @@ from sb3_nopg.training.candidates import Trained, name_of
 # A policy of half of the data must be better by this share of what lies between the best and the worst candidate, or last
 # more often by this share.
 _TELLING, _LASTING_LESS = 0.05, 0.02
-# A policy that misses no more than this share of the best one's score is good too.
-_NOT_MISSED = 0.01
-# Of good policies those come first that change their action by no more than this share of its range a step.
-_CALM = 0.05
-# What is telling where all are judged by what they were trained on, which tells little: the first recipe is the safest.
+# The same where all are judged by what they were trained on, which tells little: the first recipe counts as the safest.
 _TELLING_IN_SAMPLE = 0.5
+# Where all do what is wanted, even the worst: what is less than this share of the score tells nothing.
+_A_TRIFLE = 1e-3
+# A policy that changes its action by more than this share of its range a step gives way to one that is as good.
+_CALM = 0.05
 
 
 class Ranking:
@@ -56,18 +56,27 @@ class Ranking:
         order = sorted(range(len(trained)), key=lambda number: names.index(name_of(trained[number])))
         found, best, worst = {judged.name: judged for judged in judgement.ranking}, judgement.ranking[0], judgement.ranking[-1]
         telling = _TELLING_IN_SAMPLE if self._halves is None else _TELLING
-        enough = best.score - max(telling * (best.score - worst.score), _NOT_MISSED * abs(best.score))
+        trifle = _A_TRIFLE * abs(best.score)
+        nearly = best.score - max(telling * (best.score - worst.score), trifle)
 
-        def comes_later(number: int) -> tuple[bool, bool, bool, int]:
+        def comes_later(number: int) -> tuple[bool, int]:
+            # What was made of all of the data has seen more than halves can tell: it comes first where it is nearly as good.
             one = trained[number]
-            judged = found[name_of(one)]
-            if judged.score < enough or judged.lasting < best.lasting - _LASTING_LESS:
-                return True, False, False, 0
-            # What was made of all of the data has seen more than halves can tell: it comes first where it is good.
-            safest_first = recipes.index(one.recipe) if self._halves is None else 0
-            return False, judged.chatter > _CALM, one.trained_on != "all", safest_first
+            later = not (one.trained_on == "all" and _is_as_good(found[name_of(one)], nearly, best.lasting))
+            safest_first = self._halves is None and not later
+            return later, recipes.index(one.recipe) if safest_first else 0
 
         order.sort(key=comes_later)
+        first = found[name_of(trained[order[0]])]
+        if first.chatter > _CALM:
+            # The first of those that are calm, were trained and are as good.
+            for number in order:
+                judged = found[name_of(trained[number])]
+                as_good = _is_as_good(judged, first.score - trifle, first.lasting)
+                if as_good and judged.chatter <= _CALM and trained[number].n_updates:
+                    order.remove(number)
+                    order.insert(0, number)
+                    break
         return order, _with_chosen_first(judgement, name_of(trained[order[0]]))
 
     def judged(self, models: Sequence[DynamicsModel], trained: Sequence[Trained]) -> Judgement:
@@ -86,6 +95,11 @@ class Ranking:
         policy.set_training_mode(False)
         step = step_function(policy)
         return lambda observations: step(observations, None)
+
+
+def _is_as_good(judged: Judged, score: float, lasting: float) -> bool:
+    """Whether it reaches a score and lasts about as often."""
+    return judged.score >= score and judged.lasting >= lasting - _LASTING_LESS
 
 
 def _with_chosen_first(judgement: Judgement, chosen: str) -> Judgement:

@@ -148,28 +148,32 @@ def test_a_pendulum_is_predicted_across_the_cut():
 @pytest.mark.parametrize(
     ("reach", "noise", "ends", "is_round"),
     [
-        pytest.param(2.6, 0.0, False, True, id="one formula, most of the circle"),
-        pytest.param(2.0, 0.0, False, False, id="not enough of the circle"),
-        pytest.param(2.6, 0.3, False, False, id="a formula that leaves much unexplained"),
-        pytest.param(2.6, 0.0, True, False, id="the task ends there"),
+        pytest.param(2.6, 0.0, None, True, id="one formula, most of the circle"),
+        pytest.param(2.0, 0.0, None, False, id="not enough of the circle"),
+        pytest.param(2.6, 0.01, None, False, id="a formula that leaves something unexplained"),
+        pytest.param(2.6, 0.0, "angle", False, id="the task ends there"),
+        pytest.param(2.45, 0.0, "fast", False, id="the task ends there, at speeds that were never seen before"),
     ],
 )
-def test_a_system_of_one_formula_is_known_where_nobody_was(reach, noise, ends, is_round):
+def test_a_system_of_one_formula_is_known_where_nobody_was(reach, noise, ends, is_round, caplog):
     """Steps of a pendulum that never came near the top, one at a time."""
     rng = np.random.default_rng(0)
     states = np.column_stack([math.pi + rng.uniform(-reach, reach, 400), rng.uniform(-1.0, 1.0, 400)])
     actions = rng.uniform(-1.0, 1.0, (400, 1))
+    if ends == "fast":
+        states[np.abs(states[:, 0] - math.pi) > reach - 0.2, 1] *= 2.0
     moved = pendulum(states, actions) + noise * rng.normal(size=(400, 1)) * [0.0, 1.0]
     data = TransitionDataset(
         observations=on_circle(states),
         actions=actions,
         rewards=pendulum_reward(states, actions, moved),
         next_observations=on_circle(moved),
-        terminals=(np.abs(moved[:, 0] - math.pi) > 2.4) & ends,
+        terminals=(np.abs(moved[:, 0] - math.pi) > reach - 0.2) & (ends is not None),
     )
     model = DynamicsModel.fit(data, n_nodes=50)
     assert model.coordinates.round.tolist() == [False, is_round]
     assert ("all around" in str(model.describe())) == is_round
+    assert ("name it with limits" in caplog.text) == is_round
     upright = model.coordinates.encode(th.tensor([[1.0, 0.0, 0.0]], dtype=th.float64))
     assert (float(model.bounds.cross(upright).goes_on) > 0.9) == is_round
     # The coordinates of the model, of its data and of its bounds are the same.

@@ -101,6 +101,82 @@ def test_a_parameter_that_does_not_learn_stays_without_a_gradient():
     assert float(policy.network[0].bias.grad.abs().amax()) > 0.0
 
 
+class WithPrior(DeterministicMlpPolicy):
+    """A controller that the network adds to."""
+
+    def network_output(self, observations):
+        return super().network_output(observations) + observations[:, :2]
+
+
+class Louder(th.nn.Sequential):
+    def forward(self, values):
+        return 2.0 * super().forward(values)
+
+
+def with_prior():
+    return policy_of(WithPrior)
+
+
+def with_another_network():
+    policy = policy_of()
+    policy.network = Louder(*policy.network)
+    return policy
+
+
+def with_a_forward_hook():
+    policy = policy_of()
+    policy.network[1].register_forward_hook(lambda module, given, found: 0.5 * found)
+    return policy
+
+
+def with_a_hook_of_a_weight():
+    policy = policy_of()
+    policy.network[0].weight.register_hook(lambda gradient: 0.0 * gradient)
+    return policy
+
+
+def with_normalised_weights():
+    policy = policy_of()
+    th.nn.utils.parametrizations.weight_norm(policy.network[0])
+    return policy
+
+
+def without_a_bias():
+    policy = policy_of()
+    policy.network[0] = th.nn.Linear(3, 16, bias=False).double()
+    return policy
+
+
+@pytest.mark.parametrize(
+    "make",
+    [with_prior, with_another_network, with_a_forward_hook, with_a_hook_of_a_weight, with_normalised_weights, without_a_bias],
+)
+def test_what_is_not_plain_is_left_to_torch(make):
+    policy, seen = make(), calls()[0][0]
+    assert not is_plain(policy)
+    steps = remembered(policy)
+    with th.no_grad():
+        expected = policy.action_distribution(th.tensor(seen))[0].numpy()
+    np.testing.assert_array_equal(steps(seen, None), expected)
+    steps.answers()
+    steps.push_back(th.ones(M, 2, dtype=th.float64))
+    found = [parameter.grad.clone() for parameter in policy.parameters()]
+    policy.zero_grad()
+    policy.sample_actions(th.tensor(seen), None).sum().backward()
+    for parameter, gradient in zip(policy.parameters(), found, strict=True):
+        th.testing.assert_close(gradient, parameter.grad)
+
+
+def test_what_changes_afterwards_is_not_seen():
+    policy, seen = policy_of(GaussianMlpPolicy), calls()[0][0]
+    step = step_function(policy)
+    before = step(seen, None)
+    with th.no_grad():
+        for tensor in (*policy.parameters(), policy.observation_mean, policy.observation_std, policy.action_center):
+            tensor.add_(1.0)
+    np.testing.assert_array_equal(step(seen, None), before)
+
+
 def test_two_activations_in_a_row_are_left_to_torch():
     policy = policy_of()
     policy.network.insert(2, th.nn.ReLU())
