@@ -1,7 +1,7 @@
 """``cartpole-swing-up``: from hanging to upright, learned from random voltages. The paper has no such row."""
 
 from sb3_nopg.experiments import first_tries
-from sb3_nopg.experiments.comparison import Comparison
+from sb3_nopg.experiments.comparison import Bar, Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
 from sb3_nopg.experiments.random_agent import OWN_MODEL
@@ -29,7 +29,7 @@ COMPARISON = Comparison(
         "its data by flying; here nobody flies before the evaluation, and 1,000 samples are 20 s.",
         *first_tries.NOTES,
     ),
-    solved=(245.0, "upright in the last five seconds"),
+    solved=Bar(245.0, "upright in the last five seconds"),
     also={"held": "Share of the ten starts from which it stays upright through the last five seconds"},
 )
 

@@ -62,7 +62,7 @@ def write_overview(folder: pathlib.Path, extent: Extent) -> str:
         comparison: Comparison = importlib.import_module(f"sb3_nopg.experiments.{module}").COMPARISON
         results = _read(folder, extent.file_name(comparison.name))
         cells += cells_of(comparison, results)
-        bars += [f"{comparison.name}: {comparison.solved[1]}."] if results and comparison.solved else []
+        bars += [f"{comparison.name}: {comparison.solved.meaning}."] if results and comparison.solved else []
     flown = [(trial, result) for trial, result in _read(folder, extent.file_name(_FLIGHTS)) if "task" in trial]
     cells += _grouped([(f"{_FLIGHTS}, {t['task'].replace('_', ' ')}", t["method"], r["return"], r) for t, r in flown])
     bars += [f"{_FLIGHTS}: share of the plausible rigs on which it holds."] if flown else []

@@ -1,7 +1,7 @@
 """``pendulum-grid``: swing-up learned from a grid of one-step transitions, figure 2 left of the paper."""
 
 from sb3_nopg.experiments import first_tries
-from sb3_nopg.experiments.comparison import Comparison
+from sb3_nopg.experiments.comparison import Bar, Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
 from sb3_nopg.experiments.methods import AS_PRINTED, ON_LEVELS_OF_ACTIONS
@@ -41,7 +41,7 @@ COMPARISON = Comparison(
         *first_tries.NOTES,
         "PWIS cannot be run: a grid has no trajectories.",
     ),
-    solved=(-1000.0, "gets up and stays there"),
+    solved=Bar(-1000.0, "gets up and stays there"),
 )
 
 

@@ -1,6 +1,6 @@
 """``pendulum-random``: swing-up learned from trajectories of a random agent, figure 2 of the paper, second from the left."""
 
-from sb3_nopg.experiments.comparison import Comparison
+from sb3_nopg.experiments.comparison import Bar, Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
 from sb3_nopg.experiments.pendulum_trials import run_on_random_data
@@ -25,7 +25,7 @@ COMPARISON = Comparison(
         "is the best of nearly arbitrary policies.",
         *NOTES,
     ),
-    solved=(-1000.0, "gets up and stays there"),
+    solved=Bar(-1000.0, "gets up and stays there"),
 )
 
 

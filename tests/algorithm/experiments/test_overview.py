@@ -42,6 +42,12 @@ def test_a_bar_may_be_a_share_of_the_evaluation():
         assert (cell.column, cell.solved) == ("cartpole-random, data sheet, 100", solved)
 
 
+def test_a_share_needs_what_it_is_a_share_of():
+    """Without it, 0.99 would be a bar of 0.99 steps, which everybody passes."""
+    with pytest.raises(InputError, match="evaluation_steps: a trial of KBRL does not have it"):
+        cells_of(CART_POLE, trials({("KBRL", 100): [7.0]}, system="data sheet"))
+
+
 def test_reports_of_a_folder_become_one_table_and_one_figure(tmp_path):
     def content(results):
         return json.dumps({"conditions": {}, "trials": [{"trial": t, "result": r} for t, r in results]})
