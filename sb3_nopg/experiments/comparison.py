@@ -120,11 +120,15 @@ class Comparison:
         return "\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
 
     def other_tables(self, results: Sequence[tuple[Trial, Result]]) -> list[str]:
-        """Of what else is told, and of the time that learning took, where the results have it."""
+        """Of what else is told, and of the time that learning took, where the results have it. To refuse is not to learn."""
         headings = {**{name: f"{text}, by {self.label}:\n" for name, text in self.also.items()}, SECONDS: _SECONDS_HEADING}
         tables = []
         for name, heading in headings.items():
-            known = [(trial, {"return": result[name]}) for trial, result in results if name in result]
+            known = [
+                (trial, {"return": result[name]})
+                for trial, result in results
+                if name in result and not (name == SECONDS and "refused" in result)
+            ]
             if known:
                 digits = 0 if name != SECONDS and max(abs(result["return"]) for _, result in known) > 10.0 else 2
                 tables += [heading, markdown_table(self.own_rows(known, digits))]
