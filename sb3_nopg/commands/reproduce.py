@@ -28,6 +28,8 @@ from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_me
 from sb3_nopg.experiments.runner import reproduce as run_experiment
 
 _ALL, _LIST, _OVERVIEW = "all", "list", "overview"
+# What runs no trials, and the options that it has.
+_WITHOUT_TRIALS: dict[str, tuple[str, ...]] = {_LIST: (), _OVERVIEW: ("quick", "output")}
 _DEFAULT_SEEDS, _QUICK_SEEDS = 10, 2
 
 
@@ -50,6 +52,7 @@ def _a_kill_interrupts() -> Iterator[None]:
 @one_line_errors
 @_a_kill_interrupts()
 def reproduce(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -97,7 +100,8 @@ def reproduce(
 
     Example: nopg reproduce pendulum-grid --quick --jobs 2
     """
-    if name in (_LIST, _OVERVIEW):
+    if name in _WITHOUT_TRIALS:
+        _check_alone(context, name)
         typer.echo(_listed() if name == _LIST else _overview(output, quick))
         return
     _tell_data(data)
@@ -207,6 +211,13 @@ def _check_only(only: list[str] | None, name: str, report_only: bool) -> None:
         raise InputError("--only", f"given with {_ALL}, whose experiments have different methods", "Give one experiment")
     if only and report_only:
         raise InputError("--only", "given with --report-only, which runs nothing", "Leave out one of the two")
+
+
+def _check_alone(context: typer.Context, name: str) -> None:
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name not in ("name", *_WITHOUT_TRIALS[name]) and source is not None and source.name == "COMMANDLINE":
+            raise InputError(option.opts[0], f"given with {name}, which runs nothing", "Leave it out")
 
 
 def _check_folder(output: pathlib.Path, report_only: bool) -> None:

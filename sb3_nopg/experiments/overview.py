@@ -191,7 +191,9 @@ def _draw(cells: Sequence[Cell], path: pathlib.Path, extent: Extent) -> None:
     left.set_yticks(range(len(columns)), columns, fontsize="small")
     for cell in cells:
         place = methods.index(cell.method), columns.index(cell.column)
-        left.text(*place, figure_label(cell), ha="center", va="center", fontsize="xx-small", linespacing=0.9)
+        # On dark green black cannot be read.
+        color = "white" if cell.solved > 0.6 else "black"
+        left.text(*place, figure_label(cell), color=color, ha="center", va="center", fontsize="xx-small", linespacing=0.9)
     starred = "\n* some gave no policy, and count as doing nothing" if any(cell.n_refused for cell in cells) else ""
     left.set_title(f"per cent of the seeds that solve the task by the last policy, of how many{starred}", fontsize="small")
     figure.colorbar(image, ax=left, location="left", shrink=0.5)

@@ -191,6 +191,14 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
         (["pendulum-grid", "--only", "KBRL", "--report-only"], "--only: given with --report-only"),
         (["pendulum-grid", "--only", "PWIS"], "no method of the experiment begins with 'PWIS'"),
         (["pendulum-grid", "--seeds", 0], "--seeds"),
+        (["list", "--quick"], "--quick: given with list, which runs nothing"),
+        (["list", "-o", "here"], "--output: given with list"),
+        (["overview", "--seeds", 3], "--seeds: given with overview, which runs nothing"),
+        (["overview", "--only", "KBRL"], "--only: given with overview"),
+        (["overview", "--report-only"], "--report-only: given with overview"),
+        (["overview", "--data", "nowhere"], "--data: given with overview"),
+        # Also where it is what it would be anyway.
+        (["overview", "--jobs", 1], "--jobs: given with overview"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, told, tmp_path, monkeypatch):
