@@ -1,6 +1,7 @@
 """``cartpole-random``: keep the pole up, learned from a random agent's episodes, figure 2 of the paper, center-right."""
 
-from sb3_nopg.experiments.cartpole_trials import SYSTEMS, run
+from sb3_nopg.experiments import first_tries
+from sb3_nopg.experiments.cartpole_trials import COST, SYSTEMS, run
 from sb3_nopg.experiments.comparison import Bar, Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
@@ -25,6 +26,7 @@ COMPARISON = Comparison(
         "Methods that are told where the task starts get 15 states within 1 cm and 0.5° of it, as many as the paper draws; "
         "the perturbed starts are ten others of that kind.",
         *NOTES,
+        first_tries.riccati_note(COST, in_episodes=True),
     ),
     logarithmic_returns=True,
     solved=Bar(0.99, "the pole never falls, as a share of the steps", share_of="evaluation_steps"),
