@@ -23,7 +23,7 @@ from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
 from sb3_nopg.experiments.overview import write_overview
 from sb3_nopg.experiments.recordings import VARIABLE as RECORDINGS
-from sb3_nopg.experiments.run_report import NothingToReportError
+from sb3_nopg.experiments.run_report import NothingToReportError, for_report
 from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_methods
 from sb3_nopg.experiments.runner import reproduce as run_experiment
 
@@ -105,10 +105,13 @@ def reproduce(
         typer.echo(_listed() if name == _LIST else _overview(output, quick))
         return
     _tell_data(data)
-    experiments = _that_can_be_run([load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])], name)
+    experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
     _check_folder(output, report_only)
+    if report_only and data is None:
+        experiments = _told_by_results(experiments, name, output)
+    experiments = _that_can_be_run(experiments, name)
     n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
     # What a cluster's workers have is theirs to know.
     used_here = [] if scheduler is not None or report_only else experiments
@@ -182,6 +185,20 @@ def _check_successful(failures: list[str], unknown: list[str]) -> None:
         raise UnsuccessfulError(f"trials failed in {', '.join(failures)}; the same command tries them again, and them only")
     if unknown:
         raise UnsuccessfulError(f"nothing to report of {', '.join(unknown)}")
+
+
+def _told_by_results(experiments: list[Experiment], name: str, output: pathlib.Path) -> list[Experiment]:
+    """For reports: what an experiment lacks to be run, its results may know."""
+    found = []
+    for experiment in experiments:
+        told = for_report(experiment, output)
+        if told is not None:
+            found.append(told)
+        elif name == _ALL:
+            note(f"{experiment.name} is left out. {output} has no results of it")
+        else:
+            raise UnsuccessfulError(f"{output} has nothing to report of {experiment.name}")
+    return found
 
 
 def _that_can_be_run(experiments: list[Experiment], name: str) -> list[Experiment]:

@@ -52,6 +52,54 @@ def test_without_recordings_all_leaves_out_what_needs_them(stand_in, tmp_path):
     assert "no recordings are given" in asked.output
 
 
+def test_a_report_asks_for_no_recordings(stand_in, tmp_path):
+    """Trials have a name that only the recordings know, or the results."""
+    monkeypatch, command = stand_in
+    every, given = command.load_experiment, ["a"]
+    lacking = InputError("--data", "no recordings are given", "Give some")
+
+    def trials_of(name, recordings):
+        def trials(quick, n_seeds):
+            if not recordings:
+                raise lacking
+            return [{**trial, "recordings": recordings[-1]} for trial in every(name).trials(quick, n_seeds)]
+
+        return trials
+
+    def load(name):
+        if name != "theory":
+            return every(name)
+        return dataclasses.replace(
+            every(name),
+            trials=trials_of(name, given),
+            missing=lambda: None if given else lacking,
+            told_by_results=lambda known: dataclasses.replace(
+                every(name), trials=trials_of(name, [trial["recordings"] for trial in known])
+            ),
+        )
+
+    monkeypatch.setattr(command, "load_experiment", load)
+    (tmp_path / "log.txt.mended").touch()
+    assert nopg("reproduce", "all", "--seeds", 2, "-o", tmp_path).exit_code == 0
+    given.clear()
+    for name in ("theory", "all"):
+        (tmp_path / "theory.md").unlink()
+        told = nopg("reproduce", name, "--seeds", 2, "--report-only", "-o", tmp_path)
+        assert told.exit_code == 0, told.output
+        assert "--data" not in told.output
+        assert (tmp_path / "theory.md").exists()
+    # A folder that was given and holds none is still an error.
+    wrong = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "--data", tmp_path / "nowhere", "-o", tmp_path)
+    assert wrong.exit_code == 2
+    (tmp_path / "theory.jsonl").unlink()
+    nothing = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "-o", tmp_path)
+    assert nothing.exit_code == 1
+    assert "has nothing to report of theory" in " ".join(nothing.output.split())
+    others = nopg("reproduce", "all", "--seeds", 2, "--report-only", "-o", tmp_path)
+    assert others.exit_code == 0, others.output
+    assert "theory is left out." in others.output
+
+
 def test_the_folder_of_recordings_is_told_to_the_trials(stand_in, tmp_path):
     monkeypatch, _ = stand_in
     monkeypatch.setenv("NOPG_RECORDINGS", "elsewhere")
