@@ -23,11 +23,13 @@ from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
 from sb3_nopg.experiments.overview import write_overview
 from sb3_nopg.experiments.recordings import VARIABLE as RECORDINGS
-from sb3_nopg.experiments.run_report import NothingToReportError
+from sb3_nopg.experiments.run_report import NothingToReportError, for_report
 from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_methods
 from sb3_nopg.experiments.runner import reproduce as run_experiment
 
 _ALL, _LIST, _OVERVIEW = "all", "list", "overview"
+# What runs no trials, and the options that it has.
+_WITHOUT_TRIALS: dict[str, tuple[str, ...]] = {_LIST: (), _OVERVIEW: ("quick", "output")}
 _DEFAULT_SEEDS, _QUICK_SEEDS = 10, 2
 
 
@@ -50,6 +52,7 @@ def _a_kill_interrupts() -> Iterator[None]:
 @one_line_errors
 @_a_kill_interrupts()
 def reproduce(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -97,14 +100,18 @@ def reproduce(
 
     Example: nopg reproduce pendulum-grid --quick --jobs 2
     """
-    if name in (_LIST, _OVERVIEW):
+    if name in _WITHOUT_TRIALS:
+        _check_alone(context, name)
         typer.echo(_listed() if name == _LIST else _overview(output, quick))
         return
     _tell_data(data)
-    experiments = _that_can_be_run([load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])], name)
+    experiments = [load_experiment(known) for known in (EXPERIMENTS if name == _ALL else [name])]
     n_jobs = _n_jobs(jobs, scheduler)
     _check_only(only, name, report_only)
     _check_folder(output, report_only)
+    if report_only and data is None:
+        experiments = _told_by_results(experiments, name, output)
+    experiments = _that_can_be_run(experiments, name)
     n_seeds = seeds or (_QUICK_SEEDS if quick else _DEFAULT_SEEDS)
     # What a cluster's workers have is theirs to know.
     used_here = [] if scheduler is not None or report_only else experiments
@@ -180,6 +187,20 @@ def _check_successful(failures: list[str], unknown: list[str]) -> None:
         raise UnsuccessfulError(f"nothing to report of {', '.join(unknown)}")
 
 
+def _told_by_results(experiments: list[Experiment], name: str, output: pathlib.Path) -> list[Experiment]:
+    """For reports: what an experiment lacks to be run, its results may know."""
+    found = []
+    for experiment in experiments:
+        told = for_report(experiment, output)
+        if told is not None:
+            found.append(told)
+        elif name == _ALL:
+            note(f"{experiment.name} is left out. {output} has no results of it")
+        else:
+            raise UnsuccessfulError(f"{output} has nothing to report of {experiment.name}")
+    return found
+
+
 def _that_can_be_run(experiments: list[Experiment], name: str) -> list[Experiment]:
     """Of all of them, those that lack nothing; one that was asked for must not."""
     found = []
@@ -207,6 +228,13 @@ def _check_only(only: list[str] | None, name: str, report_only: bool) -> None:
         raise InputError("--only", f"given with {_ALL}, whose experiments have different methods", "Give one experiment")
     if only and report_only:
         raise InputError("--only", "given with --report-only, which runs nothing", "Leave out one of the two")
+
+
+def _check_alone(context: typer.Context, name: str) -> None:
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if option.name not in ("name", *_WITHOUT_TRIALS[name]) and source is not None and source.name == "COMMANDLINE":
+            raise InputError(option.opts[0], f"given with {name}, which runs nothing", "Leave it out")
 
 
 def _check_folder(output: pathlib.Path, report_only: bool) -> None:

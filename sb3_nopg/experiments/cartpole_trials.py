@@ -17,8 +17,8 @@ from sb3_nopg.experiments.task import Task, dataset_of, total_reward
 
 # As many as the paper draws, about the state that data and evaluation start from: drawn there they would all be that state.
 _N_STARTS, _START_SEED = 15, 100_000
-# sin θ for θ: within 3° they are the same.
-_COST = QuadraticCost(columns=(0, 1, 3, 4), state_weights=(1.0, 100.0, 0.1, 0.1), action_weight=1e-3)
+#: sin θ for θ: within 3° they are the same
+COST = QuadraticCost(columns=(0, 1, 3, 4), state_weights=(1.0, 100.0, 0.1, 0.1), action_weight=1e-3)
 # Names of parameter sets of the simulator.
 SYSTEMS = {"identified rig": "identified", "data sheet": "datasheet"}
 # Where the paper ends an episode.
@@ -65,7 +65,7 @@ def run(trial: Trial) -> Result:
         paper_name="cartpole",
         paper_nopg={"action_bandwidth_factor": 20.0, "n_action_samples": 10},
         max_std=0.2,
-        cost=_COST,
+        cost=COST,
         also=partial(from_perturbed_starts, system=trial["system"], n_steps=trial["evaluation_steps"]),
     )
     return run_method(task, trial, dataset_of(arrays, env), behavior)

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_notes
 from sb3_nopg.experiments.experiment import Result, Trial
 from sb3_nopg.experiments.extent import Extent
@@ -31,6 +32,35 @@ _COLORS = matplotlib.colormaps["tab20"].colors  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
+class Bar:
+    """
+    :param above: return above which the task is done, in the unit of returns or, with ``share_of``, as a share
+    :param meaning: of that, in words
+    :param share_of: parameter of trials that the return is a share of; None where the bar is the same for all
+    """
+
+    above: float
+    meaning: str
+    share_of: str | None = None
+
+    def is_passed(self, trial: Trial, value: float) -> bool:
+        """
+        :param trial: parameters
+        :param value: its return
+        :raises InputError: where the trial does not tell what the bar is a share of
+        """
+        if self.share_of is None:
+            return value > self.above
+        if self.share_of not in trial:
+            raise InputError(
+                self.share_of,
+                f"a trial of {trial.get('method')} does not have it, and the bar is a share of it",
+                "Run its experiment again",
+            )
+        return value > self.above * float(trial[self.share_of])
+
+
+@dataclass(frozen=True)
 class Comparison:
     """
     How an experiment's returns are shown.
@@ -42,8 +72,7 @@ class Comparison:
     :param notes: what a reader must know, one sentence each
     :param logarithmic: whether the x axis is
     :param logarithmic_returns: whether the y axis is, for returns that are positive and differ in kind
-    :param solved: return above which the task is done, and what that means; of an evaluation that lasts as long as a trial
-        says, as a share of its steps
+    :param solved: when the task is done
     :param also: what else is told of every policy, by its name in the results: the heading of a table of its own
     """
 
@@ -54,7 +83,7 @@ class Comparison:
     notes: Sequence[str]
     logarithmic: bool = True
     logarithmic_returns: bool = False
-    solved: tuple[float, str] | None = None
+    solved: Bar | None = None
     also: Mapping[str, str] = field(default_factory=dict)
 
     def summarize(self, results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:
@@ -91,11 +120,15 @@ class Comparison:
         return "\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
 
     def other_tables(self, results: Sequence[tuple[Trial, Result]]) -> list[str]:
-        """Of what else is told, and of the time that learning took, where the results have it."""
+        """Of what else is told, and of the time that learning took, where the results have it. To refuse is not to learn."""
         headings = {**{name: f"{text}, by {self.label}:\n" for name, text in self.also.items()}, SECONDS: _SECONDS_HEADING}
         tables = []
         for name, heading in headings.items():
-            known = [(trial, {"return": result[name]}) for trial, result in results if name in result]
+            known = [
+                (trial, {"return": result[name]})
+                for trial, result in results
+                if name in result and not (name == SECONDS and "refused" in result)
+            ]
             if known:
                 digits = 0 if name != SECONDS and max(abs(result["return"]) for _, result in known) > 10.0 else 2
                 tables += [heading, markdown_table(self.own_rows(known, digits))]
@@ -108,7 +141,7 @@ class Comparison:
         :return: whether the task is done
         """
         assert self.solved is not None
-        return bool(result["return"] > self.solved[0] * trial.get("evaluation_steps", 1))
+        return self.solved.is_passed(trial, result["return"])
 
     def counts(self, results: Sequence[tuple[Trial, Result]]) -> list[int]:
         return sorted({trial[self.across] for trial, _ in results if trial.get(self.across) is not None})

@@ -65,6 +65,8 @@ class Experiment:
         without it.
     :param d3rlpy_trials: like ``trials``, those to add where d3rlpy's algorithms are wanted too; None where it compares none
     :param missing: gives what it lacks to be run here as an error, or None; None where it never lacks anything
+    :param told_by_results: ``told_by_results(trials)`` gives the same experiment with what it lacks to know its trials taken
+        from those that were run, older first and one at least: a report needs nothing else. None where it never lacks anything
     """
 
     name: str
@@ -74,3 +76,4 @@ class Experiment:
     summarize: Callable[[list[tuple[Trial, Result]], pathlib.Path, Extent], str]
     d3rlpy_trials: Callable[[bool, int], list[Trial]] | None = None
     missing: Callable[[], InputError | None] | None = None
+    told_by_results: "Callable[[list[Trial]], Experiment] | None" = None

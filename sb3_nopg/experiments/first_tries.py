@@ -1,5 +1,6 @@
 """What a control engineer would try before learning anything, and what doing nothing gets; each from data to its judgement."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -9,7 +10,7 @@ from sb3_nopg.data.buffer import spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines.cloning import Nothing, clone_behavior
 from sb3_nopg.experiments.baselines.greedy_on_nodes import GreedyOnNodes
-from sb3_nopg.experiments.baselines.least_squares_riccati import least_squares_riccati
+from sb3_nopg.experiments.baselines.least_squares_riccati import QuadraticCost, least_squares_riccati
 from sb3_nopg.experiments.experiment import Result, Trial, device_of
 from sb3_nopg.experiments.task import Task
 
@@ -18,10 +19,25 @@ NOTHING, RICCATI, CLONING, GREEDY = "doing nothing", "least squares + Riccati", 
 LEARNING = (RICCATI, CLONING, GREEDY)
 #: what a reader of a table with them must know
 NOTES = (
-    f'"{RICCATI}": a linear model of the last state and the last two actions, where samples are near upright, and the best '
-    f'controller for it. "{CLONING}": NOPG\'s network, fitted to the recorded actions. "{GREEDY}": NOPG\'s model and value '
-    "iteration on its nodes, and then the best of nine actions one step ahead; no network and no gradient.",
+    f'"{RICCATI}": a linear model by least squares, and the best controller for it. "{CLONING}": NOPG\'s network, fitted to '
+    f'the recorded actions. "{GREEDY}": NOPG\'s model and value iteration on its nodes, and then the best of nine actions one '
+    "step ahead; no network and no gradient.",
 )
+# What a refusal begins with where it is not for too few data.
+_NO_CONTROLLER = "no linear controller"
+
+
+def riccati_note(cost: QuadraticCost, in_episodes: bool) -> str:
+    """
+    What a reader must know of the linear model of one experiment.
+
+    :param cost: of its task
+    :param in_episodes: whether its samples follow each other
+    """
+    samples = "all samples" if cost.cosine is None else "samples within 26° of upright"
+    if cost.remembers and in_episodes:
+        return f'"{RICCATI}" fits {samples}; its state has the action before.'
+    return f'"{RICCATI}" fits {samples}; it does not know the action before.'
 
 
 def refused(task: Task, dataset: TransitionDataset, reason: str) -> Result:
@@ -38,14 +54,21 @@ def refused(task: Task, dataset: TransitionDataset, reason: str) -> Result:
 def refusal_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     """
     :param results: parameters and result of each trial
-    :return: how often each method gave no policy
+    :return: how often each method gave no policy, a sentence for each reason
     """
-    counts: dict[str, int] = {}
+    too_few, unsolved = Counter[str](), Counter[str]()
     for trial, result in results:
         if "refused" in result:
-            counts[trial["method"]] = counts.get(trial["method"], 0) + 1
-    told = "; ".join(f"{method} in {n} trials" for method, n in counts.items())
-    return [f"Refused, as too few data for it, and so counted as {NOTHING}: {told}."] if told else []
+            counts = unsolved if result["refused"].startswith(_NO_CONTROLLER) else too_few
+            counts[trial["method"]] += 1
+    reasons = {"too few data for it": too_few, "its linear model has no best controller": unsolved}
+    return [
+        f"Refused, as {reason}, and so counted as {NOTHING}: "
+        + "; ".join(f"{method} in {n} trials" for method, n in counts.items())
+        + "."
+        for reason, counts in reasons.items()
+        if counts
+    ]
 
 
 def _nothing(task: Task, trial: Trial, dataset: TransitionDataset) -> Result:
@@ -59,8 +82,10 @@ def _riccati(task: Task, trial: Trial, dataset: TransitionDataset) -> Result:
     try:
         data = {name: getattr(dataset, name) for name in names}
         controller = least_squares_riccati(data, task.cost, space.low.astype(np.float64), space.high.astype(np.float64))
+    except InputError as error:
+        return refused(task, dataset, str(error))
     except (np.linalg.LinAlgError, ValueError) as error:
-        return refused(task, dataset, f"no linear controller ({error})")
+        return refused(task, dataset, f"{_NO_CONTROLLER} ({error})")
     return task.judge(controller)
 
 

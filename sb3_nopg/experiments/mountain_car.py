@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from sb3_nopg.experiments import first_tries
-from sb3_nopg.experiments.comparison import Comparison, share_legend
+from sb3_nopg.experiments.comparison import Bar, Comparison, share_legend
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial
 from sb3_nopg.experiments.extent import Extent
@@ -43,7 +43,7 @@ COMPARISON = Comparison(
         f"{first_tries.RICCATI} is left out: nothing about this hill is linear.",
     ),
     logarithmic=False,
-    solved=(-200.0, "at the flag within 200 steps"),
+    solved=Bar(-200.0, "at the flag within 200 steps"),
 )
 
 

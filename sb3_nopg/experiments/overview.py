@@ -1,13 +1,16 @@
 """
 Which method for which data: all tasks and all sizes of a folder's reports in one figure, with the time that learning takes.
 
-A task is solved or not, by a bar that its experiment names; the figure shows the share of the seeds that solve it.
+A task is solved or not, by a bar that its experiment names; the figure shows the share of the seeds that solve it. Every
+method is judged by the policy that it ends with: the best of several that were tried in the true environment is nothing that
+a user without one could choose.
 """
 
 import gzip
 import importlib
 import json
 import pathlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +30,10 @@ _COMPARED = ("pendulum_grid", "pendulum_random", "cartpole_random", "cartpole_sw
 _FLIGHTS = "real-recordings"
 # What is in tables to be compared with, and learns nothing.
 _NO_METHODS = ("behaviour", "demonstrator", "example")
+# In results of methods that gave no policy: why not.
+_REFUSED = "refused"
+# Name of the last evaluation in results whose return is the best of several.
+_LAST = "last"
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ class Cell:
     :param method: its name
     :param solved: share of the seeds that solve the task, of flights the share of rigs
     :param n_seeds: how many
-    :param seconds: median of what learning took; None where no result tells
+    :param seconds: median of what learning took where it was not refused; None where no result tells
+    :param n_refused: of the seeds, those with no policy, which count as doing nothing
     """
 
     column: str
@@ -46,6 +54,7 @@ class Cell:
     solved: float
     n_seeds: int
     seconds: float | None
+    n_refused: int = 0
 
 
 def write_overview(folder: pathlib.Path, extent: Extent) -> str:
@@ -57,19 +66,20 @@ def write_overview(folder: pathlib.Path, extent: Extent) -> str:
     :return: Markdown
     :raises InputError: where there are none
     """
-    cells, bars = [], []
+    cells, bars, by_last = [], [], dict[str, None]()
     for module in _COMPARED:
         comparison: Comparison = importlib.import_module(f"sb3_nopg.experiments.{module}").COMPARISON
-        results = _read(folder, extent.file_name(comparison.name))
+        results = _read(folder, comparison.name, extent)
         cells += cells_of(comparison, results)
-        bars += [f"{comparison.name}: {comparison.solved[1]}."] if results and comparison.solved else []
-    flown = [(trial, result) for trial, result in _read(folder, extent.file_name(_FLIGHTS)) if "task" in trial]
+        by_last |= {trial["method"]: None for trial, result in results if _LAST in result}
+        bars += [f"{comparison.name}: {comparison.solved.meaning}."] if results and comparison.solved else []
+    flown = [(trial, result) for trial, result in _read(folder, _FLIGHTS, extent) if "task" in trial]
     cells += _grouped([(f"{_FLIGHTS}, {t['task'].replace('_', ' ')}", t["method"], r["return"], r) for t, r in flown])
     bars += [f"{_FLIGHTS}: share of the plausible rigs on which it holds."] if flown else []
     if not cells:
         raise InputError("--output", f"{folder} has no report of an experiment that compares methods", "Run one first")
     _draw(cells, folder / f"{extent.file_name(NAME)}.png", extent)
-    text = _text(cells, bars, extent)
+    text = _text(cells, [*_notes(cells, list(by_last)), *bars], extent)
     with replacing(folder / f"{extent.file_name(NAME)}.md") as partial:
         partial.write_text(text, encoding="utf-8")
     return text
@@ -88,7 +98,8 @@ def cells_of(comparison: Comparison, results: Sequence[tuple[Trial, Result]]) ->
             continue
         system = "" if trial.get("system") is None else f", {trial['system']}"
         column = f"{comparison.name}{system}, {n:,}"
-        found.append((column, trial["method"], float(comparison.solves(trial, result)), result))
+        judged = {**result, "return": result.get(_LAST, result["return"])}
+        found.append((column, trial["method"], float(comparison.solves(trial, judged)), result))
     return _grouped(found)
 
 
@@ -98,22 +109,47 @@ def _grouped(found: Sequence[tuple[str, str, float, Result]]) -> list[Cell]:
         groups.setdefault((column, method), []).append((solved, result))
     cells = []
     for (column, method), group in groups.items():
-        seconds = [result[SECONDS] for _, result in group if SECONDS in result]
+        # How long it takes to refuse is no time to learn.
+        seconds = [result[SECONDS] for _, result in group if SECONDS in result and _REFUSED not in result]
         median = float(np.median(seconds)) if seconds else None
-        cells.append(Cell(column, method, float(np.mean([solved for solved, _ in group])), len(group), median))
+        n_refused = sum(_REFUSED in result for _, result in group)
+        cells.append(Cell(column, method, float(np.mean([solved for solved, _ in group])), len(group), median, n_refused))
     return cells
 
 
-def _read(folder: pathlib.Path, name: str) -> list[tuple[Trial, Result]]:
+def _read(folder: pathlib.Path, experiment: str, extent: Extent) -> list[tuple[Trial, Result]]:
     """Parameters and results of a report; none where there is no report."""
-    plain, packed = folder / f"{name}.json", folder / f"{name}.json.gz"
-    if not plain.exists() and not packed.exists():
+    plain = folder / f"{extent.file_name(experiment)}.json"
+    packed = plain.with_name(f"{plain.name}.gz")
+    file = plain if plain.exists() else packed
+    if not file.exists():
         return []
-    content: Any = json.loads(plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes()))
-    return [(entry["trial"], entry["result"]) for entry in content["trials"]]
+    try:
+        content: Any = json.loads(file.read_bytes() if file is plain else gzip.decompress(file.read_bytes()))
+        return [({**entry["trial"]}, {**entry["result"]}) for entry in content["trials"]]
+    except (ValueError, LookupError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        again = f"nopg reproduce {experiment}{' --quick' * extent.quick} --report-only"
+        raise InputError(
+            str(file),
+            f"it is not a whole report ({type(error).__name__}: {error})",
+            f"Write it again with `{again}`, or move it elsewhere",
+        ) from error
 
 
-def _text(cells: Sequence[Cell], bars: Sequence[str], extent: Extent) -> str:
+def _notes(cells: Sequence[Cell], by_last: Sequence[str]) -> list[str]:
+    """What a reader must know of those methods that are not counted like the others."""
+    notes = []
+    if by_last:
+        notes.append(
+            f"{'; '.join(by_last)}: by the last evaluation, as all others. Their own reports have the best of several "
+            "in the true environment, which flatters them."
+        )
+    if any(cell.n_refused for cell in cells):
+        notes.append("Refused: it gave no policy, which counts as doing nothing; its time is left out.")
+    return notes
+
+
+def _text(cells: Sequence[Cell], notes: Sequence[str], extent: Extent) -> str:
     methods, columns = _order(cells)
     by_place = {(cell.column, cell.method): cell for cell in cells}
     rows = []
@@ -121,12 +157,25 @@ def _text(cells: Sequence[Cell], bars: Sequence[str], extent: Extent) -> str:
         row: dict[str, Any] = {"data": column}
         for method in methods:
             cell = by_place.get((column, method))
-            time = "" if cell is None or cell.seconds is None else f", {_seconds(cell.seconds)}"
-            row[method] = NOTHING if cell is None else f"{100 * cell.solved:.0f} % of {cell.n_seeds}{time}"
+            row[method] = NOTHING if cell is None else _told(cell)
         rows.append(row)
     head = "".join(f"**{note}.**\n\n" for note in extent.notes)
     told = "Share of the seeds that solve the task, and the median time to learn:\n"
-    return "\n".join([head + told, markdown_table(rows), *(f"- {bar}" for bar in bars)]) + "\n"
+    return "\n".join([head + told, markdown_table(rows), *(f"- {note}" for note in notes)]) + "\n"
+
+
+def _told(cell: Cell) -> str:
+    refused = f", {cell.n_refused} refused" if cell.n_refused else ""
+    time = "" if cell.seconds is None else f", {_seconds(cell.seconds)}"
+    return f"{100 * cell.solved:.0f} % of {cell.n_seeds}{refused}{time}"
+
+
+def figure_label(cell: Cell) -> str:
+    """
+    :param cell: of the figure
+    :return: per cent and number of seeds in two lines, with a star where some of them were refused
+    """
+    return f"{100 * cell.solved:.0f}\nof {cell.n_seeds}{'*' * bool(cell.n_refused)}"
 
 
 def _draw(cells: Sequence[Cell], path: pathlib.Path, extent: Extent) -> None:
@@ -140,10 +189,13 @@ def _draw(cells: Sequence[Cell], path: pathlib.Path, extent: Extent) -> None:
     image = left.imshow(shares, aspect="auto", vmin=0.0, vmax=1.0, cmap="YlGn")
     left.set_xticks(range(len(methods)), methods, rotation=60, ha="right", fontsize="small")
     left.set_yticks(range(len(columns)), columns, fontsize="small")
-    for (row, column), share in np.ndenumerate(shares):
-        if not np.isnan(share):
-            left.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize="x-small")
-    left.set_title("per cent of the seeds that solve the task", fontsize="medium")
+    for cell in cells:
+        place = methods.index(cell.method), columns.index(cell.column)
+        # On dark green black cannot be read.
+        color = "white" if cell.solved > 0.6 else "black"
+        left.text(*place, figure_label(cell), color=color, ha="center", va="center", fontsize="xx-small", linespacing=0.9)
+    starred = "\n* some gave no policy, and count as doing nothing" if any(cell.n_refused for cell in cells) else ""
+    left.set_title(f"per cent of the seeds that solve the task by the last policy, of how many{starred}", fontsize="small")
     figure.colorbar(image, ax=left, location="left", shrink=0.5)
     for number, method in enumerate(methods):
         seconds = [cell.seconds for cell in cells if cell.method == method and cell.seconds is not None]

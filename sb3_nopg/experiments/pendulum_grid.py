@@ -1,11 +1,11 @@
 """``pendulum-grid``: swing-up learned from a grid of one-step transitions, figure 2 left of the paper."""
 
 from sb3_nopg.experiments import first_tries
-from sb3_nopg.experiments.comparison import Comparison
+from sb3_nopg.experiments.comparison import Bar, Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
 from sb3_nopg.experiments.methods import AS_PRINTED, ON_LEVELS_OF_ACTIONS
-from sb3_nopg.experiments.pendulum_trials import run_on_grid
+from sb3_nopg.experiments.pendulum_trials import COST, run_on_grid
 from sb3_nopg.experiments.random_agent import OWN_MODEL, QUICK_OWN_UPDATES
 
 # Samples of the grid: levels of angle, angular velocity and torque.
@@ -39,9 +39,10 @@ COMPARISON = Comparison(
         "the paper says nothing.",
         "KBRL (kernel value iteration) has no policy and no randomness: one run. Its bandwidth rule is `effective_neighbors`.",
         *first_tries.NOTES,
+        first_tries.riccati_note(COST, in_episodes=False),
         "PWIS cannot be run: a grid has no trajectories.",
     ),
-    solved=(-1000.0, "gets up and stays there"),
+    solved=Bar(-1000.0, "gets up and stays there"),
 )
 
 

@@ -15,6 +15,8 @@ from sb3_nopg.experiments.task import Task, dataset_of, total_reward
 
 ENV_ID = "nopg/Pendulum-v0"
 HANGING = [-1.0, 0.0, 0.0]
+#: as the reward has them
+COST = QuadraticCost(columns=(1, 2), state_weights=(1.0, 0.1), action_weight=0.001, cosine=0)
 
 
 def run_on_grid(trial: Trial) -> Result:
@@ -56,6 +58,5 @@ def _task(paper_nopg: dict[str, Any]) -> Task:
         paper_name="pendulum",
         paper_nopg=paper_nopg,
         max_std=0.5,
-        # As the reward has them.
-        cost=QuadraticCost(columns=(1, 2), state_weights=(1.0, 0.1), action_weight=0.001, cosine=0),
+        cost=COST,
     )

@@ -53,6 +53,20 @@ def _is_of(experiment: Experiment, record: Record) -> bool:
         return False
 
 
+def for_report(experiment: Experiment, folder: pathlib.Path) -> Experiment | None:
+    """
+    :param experiment: that may lack something to be run here
+    :param folder: that it was run in
+    :return: one that knows its trials by its results there, if it lacks something; None where there are no results either
+    """
+    if experiment.missing is None or experiment.missing() is None:
+        return experiment
+    trials = [record.trial for record in results_of(experiment, folder).read() if _is_of(experiment, record)]
+    if not trials:
+        return None
+    return experiment if experiment.told_by_results is None else experiment.told_by_results(trials)
+
+
 def report_of_known(
     experiment: Experiment,
     folder: pathlib.Path,

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_discrete_are
 
+from sb3_nopg.common.errors import InputError
+
 Arrays = dict[str, np.ndarray]
 # A pole within 26° of where it is wanted is a linear system.
 _NEAR_COSINE = 0.9
@@ -65,6 +67,7 @@ def least_squares_riccati(data: Mapping[str, Any], cost: QuadraticCost, low: np.
     :param cost: what the controller is best for
     :param low: smallest actions, (d_a,)
     :param high: largest actions, (d_a,)
+    :raises InputError: where the samples that are fitted are fewer than a row of the model has unknowns
     :raises numpy.linalg.LinAlgError: where the equation has no solution
     """
     columns, actions = list(cost.columns), np.asarray(data["actions"], dtype=np.float64)
@@ -78,7 +81,13 @@ def least_squares_riccati(data: Mapping[str, Any], cost: QuadraticCost, low: np.
         # The action before costs nothing by itself; a trace of weight keeps the equation regular.
         state_weights += [1e-9] * actions.shape[1]
     near = slice(None) if cost.cosine is None else data["observations"][:, cost.cosine] > _NEAR_COSINE
-    weights = np.linalg.lstsq(np.hstack([states, actions])[near], next_states[near], rcond=None)[0].T
+    known = np.hstack([states, actions])[near]
+    if len(known) < known.shape[1]:
+        # Least squares would take the smallest of many answers, of no samples a gain of zero.
+        where = "" if cost.cosine is None else " near to where the system is wanted"
+        problem = f"{len(known)} samples{where} are too few for a linear model with {known.shape[1]} unknowns"
+        raise InputError("dataset", problem, f"Record more of them{where}")
+    weights = np.linalg.lstsq(known, next_states[near], rcond=None)[0].T
     n_states, n_actions = states.shape[1], actions.shape[1]
     a, b = weights[:, :n_states], weights[:, n_states:]
     action_cost = cost.action_weight * np.eye(n_actions)

@@ -52,6 +52,54 @@ def test_without_recordings_all_leaves_out_what_needs_them(stand_in, tmp_path):
     assert "no recordings are given" in asked.output
 
 
+def test_a_report_asks_for_no_recordings(stand_in, tmp_path):
+    """Trials have a name that only the recordings know, or the results."""
+    monkeypatch, command = stand_in
+    every, given = command.load_experiment, ["a"]
+    lacking = InputError("--data", "no recordings are given", "Give some")
+
+    def trials_of(name, recordings):
+        def trials(quick, n_seeds):
+            if not recordings:
+                raise lacking
+            return [{**trial, "recordings": recordings[-1]} for trial in every(name).trials(quick, n_seeds)]
+
+        return trials
+
+    def load(name):
+        if name != "theory":
+            return every(name)
+        return dataclasses.replace(
+            every(name),
+            trials=trials_of(name, given),
+            missing=lambda: None if given else lacking,
+            told_by_results=lambda known: dataclasses.replace(
+                every(name), trials=trials_of(name, [trial["recordings"] for trial in known])
+            ),
+        )
+
+    monkeypatch.setattr(command, "load_experiment", load)
+    (tmp_path / "log.txt.mended").touch()
+    assert nopg("reproduce", "all", "--seeds", 2, "-o", tmp_path).exit_code == 0
+    given.clear()
+    for name in ("theory", "all"):
+        (tmp_path / "theory.md").unlink()
+        told = nopg("reproduce", name, "--seeds", 2, "--report-only", "-o", tmp_path)
+        assert told.exit_code == 0, told.output
+        assert "--data" not in told.output
+        assert (tmp_path / "theory.md").exists()
+    # A folder that was given and holds none is still an error.
+    wrong = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "--data", tmp_path / "nowhere", "-o", tmp_path)
+    assert wrong.exit_code == 2
+    (tmp_path / "theory.jsonl").unlink()
+    nothing = nopg("reproduce", "theory", "--seeds", 2, "--report-only", "-o", tmp_path)
+    assert nothing.exit_code == 1
+    assert "has nothing to report of theory" in " ".join(nothing.output.split())
+    others = nopg("reproduce", "all", "--seeds", 2, "--report-only", "-o", tmp_path)
+    assert others.exit_code == 0, others.output
+    assert "theory is left out." in others.output
+
+
 def test_the_folder_of_recordings_is_told_to_the_trials(stand_in, tmp_path):
     monkeypatch, _ = stand_in
     monkeypatch.setenv("NOPG_RECORDINGS", "elsewhere")
@@ -191,6 +239,14 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
         (["pendulum-grid", "--only", "KBRL", "--report-only"], "--only: given with --report-only"),
         (["pendulum-grid", "--only", "PWIS"], "no method of the experiment begins with 'PWIS'"),
         (["pendulum-grid", "--seeds", 0], "--seeds"),
+        (["list", "--quick"], "--quick: given with list, which runs nothing"),
+        (["list", "-o", "here"], "--output: given with list"),
+        (["overview", "--seeds", 3], "--seeds: given with overview, which runs nothing"),
+        (["overview", "--only", "KBRL"], "--only: given with overview"),
+        (["overview", "--report-only"], "--report-only: given with overview"),
+        (["overview", "--data", "nowhere"], "--data: given with overview"),
+        # Also where it is what it would be anyway.
+        (["overview", "--jobs", 1], "--jobs: given with overview"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, told, tmp_path, monkeypatch):

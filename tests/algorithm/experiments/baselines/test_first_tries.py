@@ -5,8 +5,18 @@ import numpy as np
 import pytest
 import scipy.linalg
 
+import nopg_envs
 from sb3_nopg import TransitionDataset
-from sb3_nopg.experiments import first_tries
+from sb3_nopg.experiments import (
+    cartpole_random,
+    cartpole_swing_up,
+    first_tries,
+    mountain_car,
+    pendulum_grid,
+    pendulum_random,
+    pendulum_trials,
+    swing_up_trials,
+)
 from sb3_nopg.experiments.baselines.cloning import Nothing, clone_behavior
 from sb3_nopg.experiments.baselines.greedy_on_nodes import GreedyOnNodes
 from sb3_nopg.experiments.baselines.least_squares_riccati import QuadraticCost, least_squares_riccati
@@ -163,5 +173,50 @@ def test_a_method_that_gives_no_policy_counts_as_doing_nothing():
     result = run_method(task(), {"method": first_tries.RICCATI, "seed": 0}, standing, None)
     assert result["return"] == nothing["return"]
     assert "no linear controller" in result["refused"]
-    told = first_tries.refusal_notes([({"method": "a"}, {"refused": "too few"})] * 2 + [({"method": "b"}, {})])
-    assert told == ["Refused, as too few data for it, and so counted as doing nothing: a in 2 trials."]
+    told = first_tries.refusal_notes(
+        [({"method": "a"}, {"refused": "too few"})] * 2 + [({"method": "b"}, {}), ({"method": "c"}, result)]
+    )
+    assert told == [
+        "Refused, as too few data for it, and so counted as doing nothing: a in 2 trials.",
+        "Refused, as its linear model has no best controller, and so counted as doing nothing: c in 1 trials.",
+    ]
+
+
+@pytest.mark.parametrize(("n_near", "is_refused"), [(0, True), (3, True), (4, False), (100, False)])
+def test_a_linear_model_of_fewer_samples_than_unknowns_is_refused(n_near, is_refused):
+    """Two states, the action before and the action: four unknowns. Of no samples least squares makes a gain of zero."""
+    rows = unstable()
+    cosine = np.where(np.arange(400) < n_near, 1.0, -1.0)[:, None]
+    changes = {name: np.hstack([rows[name], cosine]) for name in ("observations", "next_observations")}
+    there = QuadraticCost(COST.columns, COST.state_weights, COST.action_weight, cosine=2)
+
+    def evaluate(model):
+        return -float(np.abs(model.predict(np.array([1.0, 0.0, 1.0]))[0]).sum())
+
+    near = Task(make_env=None, evaluate=evaluate, gamma=0.95, initial_states=[[1.0, 0.0, 1.0]], cost=there)
+    result = run_method(near, {"method": first_tries.RICCATI, "seed": 0}, dataset(**changes), None)
+    assert ("refused" in result) == is_refused
+    if is_refused:
+        assert f"{n_near} samples near to where the system is wanted are too few" in result["refused"]
+        assert "too few data" in first_tries.refusal_notes([({"method": "a"}, result)])[0]
+
+
+def test_each_experiment_says_what_its_linear_model_is_of():
+    grid = nopg_envs.grid(gym.make(pendulum_trials.ENV_ID), [3, 3, 2])
+    assert grid.get("episode_ids") is None
+    assert pendulum_trials.random_data(20, seed=0)[0].episode_ids is not None
+    assert swing_up_trials.held_voltages(20, 8.0, seed=0).get("episode_ids") is not None
+    told = {
+        module.COMPARISON.name: [note for note in module.COMPARISON.notes if note.startswith(f'"{first_tries.RICCATI}" fits')]
+        for module in (pendulum_grid, pendulum_random, cartpole_random, cartpole_swing_up, mountain_car)
+    }
+    near, everywhere = "samples within 26° of upright", "all samples"
+    before, without = "its state has the action before.", "it does not know the action before."
+    assert told == {
+        "pendulum-grid": [f'"{first_tries.RICCATI}" fits {near}; {without}'],
+        "pendulum-random": [f'"{first_tries.RICCATI}" fits {near}; {before}'],
+        "cartpole-random": [f'"{first_tries.RICCATI}" fits {everywhere}; {before}'],
+        "cartpole-swing-up": [f'"{first_tries.RICCATI}" fits {near}; {before}'],
+        "mountain-car": [],
+    }
+    assert not any("near upright" in note for note in first_tries.NOTES)
