@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from nopg_envs.cartpole.parameters import PARAMETER_SETS
+from nopg_envs.cartpole.starts import OPERATOR_RAIL_SHARE
 from sb3_nopg.experiments import first_tries
 from sb3_nopg.experiments.comparison import SECONDS
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_notes, d3rlpy_trials
@@ -22,12 +24,14 @@ _TASKS = ("balance", "swing_up")
 _POLICIES = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL", *first_tries.LEARNING)
 _QUICK_POLICIES = ("NOPG-D, defaults", *first_tries.LEARNING)
 _N_RIGS, _N_QUICK_RIGS = 200, 20
+_OPERATOR_REACH_M = OPERATOR_RAIL_SHARE * PARAMETER_SETS["identified"].rail_length_m / 2.0
 _PAPER_UPDATES, _OWN_UPDATES, _QUICK_UPDATES = 2000, 500, 20
 _NOTES = (
     "Motion: a model of all recordings but one is followed through that one, under its voltages, from every 20 ms on and left "
     'alone; root mean squares over all steps. The simulators are followed likewise from measured states; "identified" was '
     "fitted to recordings of one particular rig, and the data sheet to none.",
-    "Flights: learned from all recordings, without the simulator. A policy may ask for voltages as large as were recorded. It "
+    "Flights: learned from all recordings and their mirror images, without the simulator; recordings that keep to one side of "
+    "the rail would say nothing of starts on the other. A policy may ask for voltages as large as were recorded. It "
     "holds if the pole stays within 0.2 rad for 20 s, or, swinging up, is upright through the last 5 s.",
     "Rigs: drawn around what was identified, as `nopg stress` draws them; the same ones for every policy. Simulator: ten "
     "starts of an operator on the identified rig.",
@@ -88,8 +92,24 @@ def summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, ext
     parts += ["Each of them:\n", markdown_table(motion_rows(predicted, each=True))]
     parts += ["Policies learned from all recordings, share of flights that hold:\n", markdown_table(flight_rows(flown))]
     parts += ["Every seed, share of the plausible rigs:\n", markdown_table(_seed_rows(flown))]
-    notes = (*_NOTES, *d3rlpy_notes(flown), *first_tries.refusal_notes(flown))
+    notes = (*_coverage_notes(flown), *_NOTES, *d3rlpy_notes(flown), *first_tries.refusal_notes(flown))
     return "\n".join([*parts, *(f"- {note}" for note in notes)]) + "\n"
+
+
+def _coverage_notes(results: Sequence[tuple[Trial, Result]]) -> list[str]:
+    """What the recordings can tell of balancing: all policies had the same."""
+    recorded = next((result["recorded"] for _, result in results if "recorded" in result), None)
+    if recorded is None:
+        return []
+    low, high = recorded["x_m"]
+    text = f"Recorded: {recorded['samples']:,} steps of 20 ms, x from {low:.2f} to {high:.2f} m. The pole is within 0.2 rad "
+    text += f"of upright in {recorded['upright_samples']:,} of them"
+    if recorded["upright_x_m"] is not None:
+        low, high = recorded["upright_x_m"]
+        text += f", x from {low:.2f} to {high:.2f} m; a linear function of the state explains "
+        text += f"{100 * recorded['voltage_follows']:.0f} % of the variance of their voltages, and only the rest tells what a "
+        text += "voltage does apart from what the state does"
+    return [f"{text}. Flights that balance start anywhere within ±{_OPERATOR_REACH_M:.2f} m."]
 
 
 def motion_rows(results: Sequence[tuple[Trial, Result]], each: bool = False) -> list[dict[str, Any]]:

@@ -24,7 +24,15 @@ from sb3_nopg.experiments.baselines.least_squares_riccati import QuadraticCost
 from sb3_nopg.experiments.cartpole_evaluation import EVALUATION_SEED, N_STARTS, UPRIGHT_STEPS, upright_steps
 from sb3_nopg.experiments.experiment import Result, Trial
 from sb3_nopg.experiments.methods import run_method
-from sb3_nopg.experiments.recordings import CONTROL_HZ, largest_voltage, read_told, stride_of, transitions_of
+from sb3_nopg.experiments.recordings import (
+    CONTROL_HZ,
+    coverage_of,
+    largest_voltage,
+    on_both_sides,
+    read_told,
+    stride_of,
+    transitions_of,
+)
 from sb3_nopg.experiments.task import Task
 
 #: seconds that motion is predicted for
@@ -151,7 +159,7 @@ def _learn_and_fly(trial: Trial, recordings: list[Recording]) -> Result:
         also=partial(on_the_simulator, task=trial["task"], volts=volts),
     )
     dataset = transitions_of(recordings, parameters, volts)
-    return {**run_method(task, trial, dataset, None), "samples": len(dataset), "volts": volts}
+    return {**run_method(task, trial, on_both_sides(dataset), None), "recorded": coverage_of(dataset), "volts": volts}
 
 
 def share_of_rigs(model: Any, task: str, volts: float, n_rigs: int) -> float:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from nopg_envs.cartpole.options import CartPoleOptions
+from nopg_envs.cartpole.options import TASKS, CartPoleOptions
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.cartpole.simulator import filter_coefficients
 from nopg_envs.identification.recordings import Recording, RecordingError, angle_zero, read_recording
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.mirror_images import add_mirror_images
 
 VARIABLE = "NOPG_RECORDINGS"
 CONTROL_HZ = 50.0
@@ -31,6 +32,8 @@ _FIX = (
 )
 # A step that differs from fifty a second by more is another step.
 _UNEVENNESS = 0.02
+# Of x, sin θ, cos θ, ẋ, θ̇ and of the voltage.
+_MIRROR_SIGNS = ((-1, -1, 1, -1, -1), (-1,))
 
 
 def missing_recordings() -> InputError | None:
@@ -165,3 +168,45 @@ def transitions_of(
         observation_space=CartPoleOptions(task="swing_up", parameters=parameters).observation_space(),
         action_space=spaces.Box(-volts, volts, (1,), np.float32),
     )
+
+
+def on_both_sides(dataset: TransitionDataset) -> TransitionDataset:
+    """
+    Recordings may keep to one side of the rail, and flights start on both. What lies outside of all that was recorded is
+    unknown to a model; of a cart-pole it is known that left and right are alike, but for a small offset of the voltage.
+
+    :param dataset: transitions of a cart-pole
+    :return: the same with their mirror images
+    """
+    return add_mirror_images(dataset, *_MIRROR_SIGNS)
+
+
+def coverage_of(dataset: TransitionDataset) -> dict[str, Any]:
+    """
+    What recordings can tell of balancing.
+
+    :param dataset: of recordings, without mirror images
+    :return: ``samples``; ``x_m``, the part of the rail that they are from; ``upright_samples``, those in which the pole has
+        not fallen by the task's measure, ``upright_x_m``, where these are, and ``voltage_follows``, the share of their
+        voltages' variance that a linear function of the state explains. Of too few the last two are None
+    """
+    seen, voltages = dataset.observations.astype(np.float64), dataset.actions[:, 0].astype(np.float64)
+    upright = seen[:, 2] > np.cos(TASKS["balance"].theta_limit_rad)
+    found: dict[str, Any] = {
+        "samples": len(seen),
+        "x_m": _ends(seen[:, 0]),
+        "upright_samples": int(upright.sum()),
+        "upright_x_m": None,
+        "voltage_follows": None,
+    }
+    # The cosine hardly changes there.
+    inputs = np.column_stack([seen[upright][:, [0, 1, 3, 4]], np.ones(upright.sum())])
+    if len(inputs) <= inputs.shape[1] or not np.ptp(voltages[upright]):
+        return found
+    left = voltages[upright] - inputs @ np.linalg.lstsq(inputs, voltages[upright], rcond=None)[0]
+    follows = float(1.0 - left.var() / voltages[upright].var())
+    return {**found, "upright_x_m": _ends(seen[upright, 0]), "voltage_follows": follows}
+
+
+def _ends(values: np.ndarray) -> list[float]:
+    return [float(values.min()), float(values.max())]

@@ -17,6 +17,7 @@ from sb3_nopg.experiments import load_experiment, real_recordings, real_recordin
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.recordings import (
     VARIABLE,
+    coverage_of,
     fingerprint,
     observations_of,
     read_told,
@@ -71,6 +72,50 @@ def test_recordings_are_episodes_that_were_cut_off(folder):
     np.testing.assert_array_equal(data.next_observations[within], data.observations[within + 1])
     assert np.abs(data.actions).max() <= data.action_space.high[0] <= PARAMETERS.amplifier_limit_volt
     assert np.abs(data.actions).max() > data.action_space.high[0] - 0.11
+
+
+def test_recordings_of_one_side_of_the_rail_tell_of_the_other(told, monkeypatch):
+    given = {}
+
+    def run_method(task, trial, dataset, behavior):
+        given.update(task=task, data=dataset)
+        return {}
+
+    def on_one_side(expected):
+        return {
+            name: dataclasses.replace(recording, x=recording.x - recording.x.min() - 0.05)
+            for name, recording in read_told(expected).items()
+        }
+
+    monkeypatch.setattr(real_recordings_trials, "run_method", run_method)
+    monkeypatch.setattr(real_recordings_trials, "read_told", on_one_side)
+    trial = {"recordings": fingerprint(recording_files()), "task": "balance", "method": "KBRL", "seed": 0, "rigs": 1}
+    recorded = real_recordings_trials.run(trial)["recorded"]
+    starts, learned_from = np.array(given["task"].initial_states), given["data"].observations
+    # A model believes nothing outside of what it has seen: it was to balance where it could only be lost.
+    assert starts[:, 0].min() < recorded["x_m"][0] == pytest.approx(-0.05)
+    assert learned_from[:, 0].min() < starts[:, 0].min() < starts[:, 0].max() < learned_from[:, 0].max()
+    half = len(learned_from) // 2
+    assert recorded["samples"] == half
+    np.testing.assert_array_equal(learned_from[half:], learned_from[:half] * [-1, -1, 1, -1, -1])
+    np.testing.assert_array_equal(given["data"].actions[half:], -given["data"].actions[:half])
+
+
+def test_what_recordings_tell_of_balancing_is_counted(folder):
+    data = transitions_of([read_recording(file) for file in sorted(folder.glob("*.npz"))], PARAMETERS)
+    upright = np.abs(np.arctan2(data.observations[:, 1], data.observations[:, 2])) < 0.2
+    found = coverage_of(data)
+    assert (found["samples"], found["upright_samples"]) == (len(data), upright.sum())
+    assert found["upright_samples"] > 10
+    assert found["upright_x_m"] == [data.observations[upright, 0].min(), data.observations[upright, 0].max()]
+    # Steps of random height there; and then what somebody in control would have done.
+    assert found["voltage_follows"] < 0.9
+    obeyed = data.observations[:, [0, 1, 3, 4]] @ np.array([[8.0], [-50.0], [20.0], [-5.0]])
+    obedient = dataclasses.replace(data, actions=obeyed, action_space=None)
+    assert coverage_of(obedient)["voltage_follows"] == pytest.approx(1.0)
+    hanging = data.filter(data.observations[:, 2] < 0.0)
+    assert coverage_of(hanging)["upright_samples"] == 0
+    assert coverage_of(hanging)["voltage_follows"] is None
 
 
 def test_other_sampling_times_are_refused(folder):
@@ -174,9 +219,10 @@ def test_it_runs_from_recordings_to_its_report(told, tmp_path, monkeypatch):
             e["result"] for e in results if e["trial"].get("task") == "balance" and e["trial"]["method"] == row["method"]
         )
         assert read_interval(row["plausible rigs"])[0] == pytest.approx(own["return"], abs=0.005)
-        assert own["samples"] > 700
+        assert own["recorded"]["samples"] > 700
         assert own["learning_seconds"] >= 0.0
     assert len(seeds) == len(flights)
+    assert f"of upright in {own['recorded']['upright_samples']:,} of them" in text
     still = [e["result"]["0.5 s"] for e in results if e["trial"]["method"] == "nothing changes"]
     pooled = math.sqrt(sum(s["x_m"] ** 2 * s["n"] for s in still) / sum(s["n"] for s in still))
     (row,) = (row for row in motion if row["method"] == "nothing changes")
