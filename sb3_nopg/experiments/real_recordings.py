@@ -1,7 +1,9 @@
 """``real-recordings``: learned from a user's recordings of a real cart-pole, judged on recordings that were left out."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,11 +44,13 @@ _NOTES = (
 
 def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     files = recording_files()
-    common: Trial = {"recordings": fingerprint(files)}
-    names = [file.name for file in files]
+    return _trials_of({"recordings": fingerprint(files)}, [file.name for file in files], quick, n_seeds)
+
+
+def _trials_of(common: Trial, names: Sequence[str], quick: bool, n_seeds: int) -> list[Trial]:
     trials: list[Trial] = []
     for method in (MODEL, *_CERTAIN):
-        for name in (names[:1] + names[-1:]) if quick else names:
+        for name in (*names[:1], *names[-1:]) if quick else names:
             for seed in range(1 if method in _CERTAIN else n_seeds):
                 shown = {"shown": True} if method == MODEL and seed == 0 else {}
                 trials.append({**common, "method": method, "left_out": name, "seed": seed, **shown})
@@ -59,7 +63,23 @@ def _trials(quick: bool, n_seeds: int) -> list[Trial]:
 
 
 def _d3rlpy_trials(quick: bool, n_seeds: int) -> list[Trial]:
-    return _flown({"recordings": fingerprint(recording_files())}, d3rlpy_trials([{}], quick, n_seeds), quick)
+    return _d3rlpy_trials_of({"recordings": fingerprint(recording_files())}, quick, n_seeds)
+
+
+def _d3rlpy_trials_of(common: Trial, quick: bool, n_seeds: int) -> list[Trial]:
+    return _flown(common, d3rlpy_trials([{}], quick, n_seeds), quick)
+
+
+def told_by_results(trials: Sequence[Trial]) -> Experiment:
+    """
+    :param trials: that were run, older first
+    :return: the experiment with the recordings of the last of them, as far as trials name those: nobody needs to have them
+    """
+    common: Trial = {"recordings": trials[-1]["recordings"]}
+    names = sorted({t["left_out"] for t in trials if "left_out" in t and t["recordings"] == common["recordings"]})
+    return dataclasses.replace(
+        EXPERIMENT, trials=partial(_trials_of, common, names), d3rlpy_trials=partial(_d3rlpy_trials_of, common), missing=None
+    )
 
 
 def _flown(common: Trial, trials: list[Trial], quick: bool) -> list[Trial]:
@@ -188,4 +208,4 @@ def _draw(results: Sequence[tuple[Trial, Result]], path: pathlib.Path, extent: E
     save_figure(figure, path, extent)
 
 
-EXPERIMENT = Experiment(NAME, "not in the paper", _trials, run, summarize, _d3rlpy_trials, missing_recordings)
+EXPERIMENT = Experiment(NAME, "not in the paper", _trials, run, summarize, _d3rlpy_trials, missing_recordings, told_by_results)

@@ -200,6 +200,18 @@ def test_flights_tell_who_holds():
     assert real_recordings_trials.on_the_simulator(Still(), "swing_up", 5.0) == {"simulator": 0.0}
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_results_know_which_trials_there_are(told, monkeypatch, quick):
+    experiment = load_experiment("real-recordings")
+    own, others = experiment.trials(quick, 2), experiment.d3rlpy_trials(quick, 2)
+    other = {"recordings": "another", "method": "a", "left_out": "0.npz", "seed": 0}
+    monkeypatch.delenv("NOPG_RECORDINGS")
+    known = experiment.told_by_results([other, *own])
+    assert known.trials(quick, 2) == own
+    assert known.d3rlpy_trials(quick, 2) == others
+    assert known.missing is None
+
+
 @pytest.mark.slow
 def test_it_runs_from_recordings_to_its_report(told, tmp_path, monkeypatch):
     monkeypatch.setattr(real_recordings_trials, "_FLIGHT_S", 6.0)

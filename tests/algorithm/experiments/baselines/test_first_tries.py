@@ -105,6 +105,7 @@ def both_ends():
     return ACTIONS.low, ACTIONS.high
 
 
+@pytest.mark.usefixtures("whole_sizes")
 def test_cloning_does_what_was_done_and_nothing_does_nothing():
     rng = np.random.default_rng(0)
     states = rng.normal(size=(600, 2))
