@@ -30,8 +30,8 @@ _OPERATOR_REACH_M = OPERATOR_RAIL_SHARE * PARAMETER_SETS["identified"].rail_leng
 _PAPER_UPDATES, _OWN_UPDATES, _QUICK_UPDATES = 2000, 500, 20
 _NOTES = (
     "Motion: a model of all recordings but one is followed through that one, under its voltages, from every 20 ms on and left "
-    'alone; root mean squares over all steps. The simulators are followed likewise from measured states; "identified" was '
-    "fitted to recordings of one particular rig, and the data sheet to none.",
+    "alone; root mean squares over all steps. The simulators start from measured states too, and leave out what is near the "
+    'ends of the rail; "identified" was fitted to recordings of one particular rig, yours perhaps, the data sheet to none.',
     "Flights: learned from all recordings and their mirror images, without the simulator; recordings that keep to one side of "
     "the rail would say nothing of starts on the other. A policy may ask for voltages as large as were recorded. It "
     "holds if the pole stays within 0.2 rad for 20 s, or, swinging up, is upright through the last 5 s.",

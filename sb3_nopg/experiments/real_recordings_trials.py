@@ -125,7 +125,7 @@ def _simulated(recording: Recording, parameters: CartPoleParameters) -> Result:
 
 
 def _shown(model: DynamicsModel | None, data: Any) -> Result:
-    """Motion of a recording and what is predicted of it, begun anew every half second."""
+    """Motion of a recording and what is predicted of it, begun again every half second."""
     n_steps = round(SHOWN_WINDOW_S * CONTROL_HZ)
     rows = np.arange(_FIRST_ROW, len(data) - n_steps + 1, n_steps)
     predicted, recorded = _motion(model, data, rows, n_steps)

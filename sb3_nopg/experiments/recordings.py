@@ -30,6 +30,8 @@ _FIX = (
     "Give --data FOLDER with at least two recordings of your cart-pole (.npz with x, theta, u and dt, as "
     "`python -m nopg_envs.identify --help` describes them, or flight logs)"
 )
+#: what is predicted for a second needs a little more than that
+SHORTEST_S = 1.5
 # A step that differs from fifty a second by more is another step.
 _UNEVENNESS = 0.02
 # Of x, sin θ, cos θ, ẋ, θ̇ and of the voltage.
@@ -86,6 +88,13 @@ def read_told(expected: str) -> dict[str, Recording]:
         recordings = {file.name: read_recording(file) for file in files}
     except RecordingError as error:
         raise InputError("--data", str(error), _FIX) from error
+    for name, recording in recordings.items():
+        if len(recording.u) * recording.dt_s < SHORTEST_S:
+            raise InputError(
+                "--data",
+                f"{name} lasts {len(recording.u) * recording.dt_s:.2g} s",
+                f"Give recordings of {SHORTEST_S:g} s or more",
+            )
     return {name: recording.with_angle_zero(angle_zero(recording)) for name, recording in recordings.items()}
 
 

@@ -124,6 +124,17 @@ def test_other_sampling_times_are_refused(folder):
         stride_of(slow)
 
 
+def test_a_recording_that_is_too_short_is_refused(folder, tmp_path, monkeypatch):
+    for file in folder.glob("*.npz"):
+        columns = dict(np.load(file))
+        if file.name == "swing_1.npz":
+            columns = {name: column[:300] if np.ndim(column) else column for name, column in columns.items()}
+        np.savez(tmp_path / file.name, **columns)
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(InputError, match=r"swing_1\.npz lasts 1\.2 s"):
+        read_told(fingerprint(recording_files()))
+
+
 def test_what_is_missing_is_told(monkeypatch, tmp_path):
     monkeypatch.delenv(VARIABLE, raising=False)
     experiment = load_experiment("real-recordings")
