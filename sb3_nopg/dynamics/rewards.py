@@ -92,14 +92,12 @@ class QuadraticReward:
         turns[bent] = coordinates.turns[bent]
         mean = points.mean(dim=0)
         mean[bent] = points[rewards.argmax(), bent]
-        for last in (False,) * _RECENTRED * bool(len(bent)) + (True,):
-            vectors = _wrapped(points - mean, turns)
-            scale = spread_of(vectors)
-            matrix = _quadratic_fit(_with_one(vectors / scale), rewards)
-            if not last:
-                # Towards the best angle of the fitted parabola, all else as it is on average.
-                best = -matrix[0, 1 + bent] / matrix.diagonal()[1 + bent].clamp_max(-1e-12)
-                mean[bent] += (best * scale[bent]).clamp(-math.pi / 2, math.pi / 2)
+        scale, matrix = _quadratic_fit(_wrapped(points - mean, turns), rewards)
+        for _ in range(_RECENTRED if len(bent) else 0):
+            # Towards the best angle of the fitted parabola, all else as it is on average.
+            best = -matrix[0, 1 + bent] / matrix.diagonal()[1 + bent].clamp_max(-1e-12)
+            mean[bent] += (best * scale[bent]).clamp(-math.pi / 2, math.pi / 2)
+            scale, matrix = _quadratic_fit(_wrapped(points - mean, turns), rewards)
         return cls(mean, turns, scale, matrix, low, high)
 
     def to(self, device: th.device) -> "QuadraticReward":
@@ -123,8 +121,10 @@ class QuadraticReward:
         return StepReward(value.clamp(self.low, self.high), slopes[:, :d], slopes[:, d:], th.zeros_like(states))
 
 
-def _quadratic_fit(vectors: th.Tensor, rewards: th.Tensor) -> th.Tensor:
-    """M, symmetric."""
+def _quadratic_fit(points: th.Tensor, rewards: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """Scale of the points, and M, symmetric."""
+    scale = spread_of(points)
+    vectors = _with_one(points / scale)
     n = vectors.shape[1]
     i, j = th.triu_indices(n, n)
     features = vectors[:, i] * vectors[:, j]
@@ -132,7 +132,7 @@ def _quadratic_fit(vectors: th.Tensor, rewards: th.Tensor) -> th.Tensor:
     ridge = _RIDGE * th.eye(len(moment), dtype=moment.dtype)
     matrix = vectors.new_zeros(n, n)
     matrix[i, j] = th.linalg.solve(moment + ridge, features.T @ rewards / len(features))
-    return (matrix + matrix.T) / 2.0
+    return scale, (matrix + matrix.T) / 2.0
 
 
 def _wrapped(way: th.Tensor, turns: th.Tensor) -> th.Tensor:

@@ -4,14 +4,13 @@ from sb3_nopg.experiments import first_tries
 from sb3_nopg.experiments.comparison import Bar, Comparison
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Trial
-from sb3_nopg.experiments.random_agent import OWN_MODEL
+from sb3_nopg.experiments.random_agent import OWN_MODEL, updates_of
 from sb3_nopg.experiments.swing_up_trials import UPRIGHT_COST, run
 
 _VOLTS, _QUICK_VOLTS = (8, 5), (8,)
 _SIZES, _QUICK_SIZES = (1000, 2500, 5000, 10_000), (1000,)
 _METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defaults", "KBRL", *first_tries.LEARNING)
 _QUICK_METHODS = ("NOPG-D, paper", "NOPG-D, defaults", "KBRL", *first_tries.LEARNING)
-_PAPER_UPDATES, _OWN_UPDATES, _QUICK_UPDATES = 2000, 500, 20
 COMPARISON = Comparison(
     name="cartpole-swing-up",
     across="samples",
@@ -37,7 +36,7 @@ COMPARISON = Comparison(
 
 def _trials(quick: bool, n_seeds: int) -> list[Trial]:
     trials: list[Trial] = [
-        {"method": method, "samples": samples, "seed": seed, **_updates(method, quick)}
+        {"method": method, "samples": samples, "seed": seed, **updates_of(method, quick)}
         for method in (_QUICK_METHODS if quick else _METHODS)
         for samples in (_QUICK_SIZES if quick else _SIZES)
         # A model of this system takes half a minute, which a quick run spends once.
@@ -55,14 +54,6 @@ def _for_volts(trials: list[Trial], quick: bool) -> list[Trial]:
     return [
         {"system": f"{volts} V", "volts": volts, **trial} for volts in (_QUICK_VOLTS if quick else _VOLTS) for trial in trials
     ]
-
-
-def _updates(method: str, quick: bool) -> Trial:
-    if not method.startswith("NOPG"):
-        return {}
-    if quick:
-        return {"updates": _QUICK_UPDATES}
-    return {"updates": _PAPER_UPDATES if ", paper" in method else _OWN_UPDATES}
 
 
 EXPERIMENT = Experiment("cartpole-swing-up", "not in the paper", _trials, run, COMPARISON.summarize, _d3rlpy_trials)

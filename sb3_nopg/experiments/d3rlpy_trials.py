@@ -40,6 +40,6 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     updates, n_seeds = max(trial["updates"] for trial in trials), len({trial["seed"] for trial in trials})
     names = ", ".join(dict.fromkeys(trial["method"] for trial in trials))
     return [
-        f"{names}: d3rlpy's, with the settings that they were published with but for the number of updates, and with "
+        f"{names}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their papers, and with "
         f"normalised inputs; the last policy after {updates:,} updates; {n_seeds} seeds."
     ]

@@ -31,7 +31,7 @@ def offline_trials(sizes: tuple[int, ...], quick: bool, n_seeds: int) -> list[Tr
     :param n_seeds: data sets of each size
     """
     return [
-        {"method": method, "samples": samples, "seed": seed, **_updates(method, quick)}
+        {"method": method, "samples": samples, "seed": seed, **updates_of(method, quick)}
         for method in _OFFLINE
         if not (quick and method in _NOT_QUICK)
         for samples in (sizes[-1:] if quick and method in OWN_MODEL else sizes)
@@ -52,7 +52,12 @@ def online_trials(n_steps: int, every: int, n_seeds: int) -> list[Trial]:
     return [*trials, {"method": first_tries.NOTHING, "seed": 0}]
 
 
-def _updates(method: str, quick: bool) -> Trial:
+def updates_of(method: str, quick: bool) -> Trial:
+    """
+    :param method: its name
+    :param quick: few of them
+    :return: number of its ``updates``; nothing for a method that makes none
+    """
     if method == "KBRL" or method in first_tries.FIRST_TRIES:
         return {}
     if quick:

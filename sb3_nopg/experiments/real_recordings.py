@@ -15,6 +15,7 @@ from sb3_nopg.experiments.comparison import SECONDS
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_notes, d3rlpy_trials
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial
 from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.random_agent import updates_of
 from sb3_nopg.experiments.real_recordings_trials import AFFINE, MODEL, SIMULATORS, STILL, WINDOWS_S, run
 from sb3_nopg.experiments.recordings import fingerprint, missing_recordings, recording_files
 from sb3_nopg.experiments.report import interval_cell, markdown_table, new_figure, save_figure
@@ -27,7 +28,6 @@ _POLICIES = ("NOPG-D, paper", "NOPG-D, defaults", "NOPG-S, paper", "NOPG-S, defa
 _QUICK_POLICIES = ("NOPG-D, defaults", *first_tries.LEARNING)
 _N_RIGS, _N_QUICK_RIGS = 200, 20
 _OPERATOR_REACH_M = OPERATOR_RAIL_SHARE * PARAMETER_SETS["identified"].rail_length_m / 2.0
-_PAPER_UPDATES, _OWN_UPDATES, _QUICK_UPDATES = 2000, 500, 20
 _NOTES = (
     "Motion: a model of all recordings but one is followed through that one, under its voltages, from every 20 ms on and left "
     "alone; root mean squares over all steps. The simulators start from measured states too, and leave out what is near the "
@@ -55,7 +55,7 @@ def _trials_of(common: Trial, names: Sequence[str], quick: bool, n_seeds: int) -
                 shown = {"shown": True} if method == MODEL and seed == 0 else {}
                 trials.append({**common, "method": method, "left_out": name, "seed": seed, **shown})
     flights: list[Trial] = [
-        {"method": method, "seed": seed, **_updates(method, quick)}
+        {"method": method, "seed": seed, **updates_of(method, quick)}
         for method in (_QUICK_POLICIES if quick else _POLICIES)
         for seed in range(1 if method == first_tries.RICCATI else n_seeds)
     ]
@@ -85,14 +85,6 @@ def told_by_results(trials: Sequence[Trial]) -> Experiment:
 def _flown(common: Trial, trials: list[Trial], quick: bool) -> list[Trial]:
     rigs = _N_QUICK_RIGS if quick else _N_RIGS
     return [{**common, "task": task, **trial, "rigs": rigs} for task in _TASKS for trial in trials]
-
-
-def _updates(method: str, quick: bool) -> Trial:
-    if not method.startswith("NOPG"):
-        return {}
-    if quick:
-        return {"updates": _QUICK_UPDATES}
-    return {"updates": _PAPER_UPDATES if ", paper" in method else _OWN_UPDATES}
 
 
 def summarize(results: Sequence[tuple[Trial, Result]], folder: pathlib.Path, extent: Extent) -> str:

@@ -17,15 +17,14 @@ from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3rlpyError, Progress, interpreter, run
 
-# As published: batch size, hidden units, and whether critics normalise their layers. All else is d3rlpy's default, which is
-# the published value for each.
-_PUBLISHED: dict[str, dict[str, Any]] = {
+# Like those of their papers: batch size, hidden units, and whether critics normalise their layers. All else is d3rlpy's.
+_SIZES: dict[str, dict[str, Any]] = {
     "iql": {"batch_size": 256, "hidden_units": (256, 256), "critic_layer_norm": False},
     "td3_bc": {"batch_size": 256, "hidden_units": (256, 256), "critic_layer_norm": False},
     "cql": {"batch_size": 256, "hidden_units": (256, 256, 256), "critic_layer_norm": False},
     "rebrac": {"batch_size": 1024, "hidden_units": (256, 256, 256), "critic_layer_norm": True},
 }
-ALGORITHMS = tuple(_PUBLISHED)
+ALGORITHMS = tuple(_SIZES)
 _SCRIPT = pathlib.Path(__file__).with_name("train_script.py")
 
 
@@ -90,8 +89,8 @@ def train(
     :param algorithm: ``"iql"``, ``"td3_bc"``, ``"cql"`` or ``"rebrac"``
     :param n_steps: gradient steps
     :param gamma: discount
-    :param batch_size: transitions in each step; None for as many as were published
-    :param hidden_units: of actor and critics; None for those that were published
+    :param batch_size: transitions in each step; None for the algorithm's own
+    :param hidden_units: of actor and critics; None for the algorithm's own
     :param seed: of networks and batches
     :param progress: called with every line that the training says, some twenty in all
     :param timeout_s: for the training
@@ -115,14 +114,14 @@ def train(
         "terminals": dataset.terminals,
     }
     arrays |= _next_actions(dataset, arrays["actions"]) if algorithm == "rebrac" else {}
-    published = _PUBLISHED[algorithm]
+    sizes = _SIZES[algorithm]
     settings = {
-        **published,
+        **sizes,
         "algorithm": algorithm,
         "n_steps": n_steps,
         "gamma": gamma,
-        "batch_size": batch_size or published["batch_size"],
-        "hidden_units": hidden_units or published["hidden_units"],
+        "batch_size": batch_size or sizes["batch_size"],
+        "hidden_units": hidden_units or sizes["hidden_units"],
         "seed": seed,
         # As many as torch uses here: of several trials side by side each has one.
         "n_threads": th.get_num_threads(),
