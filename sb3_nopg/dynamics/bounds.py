@@ -7,7 +7,7 @@ All are smooth at the edge, so that a policy that drifts towards one has a gradi
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import is_count
 from sb3_nopg.data.column_heads import identifier
 from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.stops import Stop
 
 # Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
 _SOFTNESS, _MARGIN = 0.01, 3.0
@@ -60,6 +61,8 @@ class Bounds:
     :param limit_width: softness of each, (c,)
     :param unexplained_ends: share of the terminal states that lie among the others
     :param room: how far trajectories may leave the recorded range in each coordinate before they count as lost, (d,)
+    :param stops_low: whether the coordinate stops at its lower end, and goes no further, (d,)
+    :param stops_high: whether it stops at its upper end, (d,)
     """
 
     coordinates: Coordinates
@@ -72,6 +75,8 @@ class Bounds:
     limit_width: th.Tensor
     unexplained_ends: float
     room: th.Tensor
+    stops_low: th.Tensor
+    stops_high: th.Tensor
 
     @classmethod
     def of(
@@ -81,6 +86,7 @@ class Bounds:
         next_states: th.Tensor,
         terminals: th.Tensor,
         limits: Mapping[int | str, Limit] | None = None,
+        stops: Sequence[Stop] = (),
     ) -> "Bounds":
         """
         :param coordinates: of the states
@@ -88,11 +94,16 @@ class Bounds:
         :param next_states: (n, d)
         :param terminals: whether the task ended with the next state, (n,)
         :param limits: smallest and largest value of columns of the observation
+        :param stops: where coordinates stop
         """
         inner = th.cat([states, next_states[~terminals]])
         low, high, last = inner.min(dim=0).values, inner.max(dim=0).values, next_states[terminals]
         ends_low, ends_high, unexplained = _sides(last < low, last > high)
         columns, ends, widths = _checked_limits(limits or {}, coordinates, states)
+        stops_low, stops_high = (
+            th.tensor([any(stop.coordinate == number and stop.above == above for stop in stops) for number in range(len(low))])
+            for above in (False, True)
+        )
         return cls(
             coordinates,
             low,
@@ -104,11 +115,14 @@ class Bounds:
             widths,
             unexplained,
             th.zeros_like(low),
+            stops_low,
+            stops_high,
         )
 
     def to(self, device: th.device) -> "Bounds":
         """The same on a device."""
-        names = ("low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width", "room")
+        names = ["low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width", "room"]
+        names += ["stops_low", "stops_high"]
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 
@@ -124,7 +138,8 @@ class Bounds:
     def _free(self) -> tuple[th.Tensor, th.Tensor]:
         """Coordinates that can go below and above all that was recorded without being lost, (d,) each."""
         everywhere, turns = self.known_everywhere, self.coordinates.round
-        return turns | (~self.ends_low & everywhere), turns | (~self.ends_high & everywhere)
+        below, above = turns | self.stops_low, turns | self.stops_high
+        return below | (~self.ends_low & everywhere), above | (~self.ends_high & everywhere)
 
     @property
     def width(self) -> th.Tensor:
@@ -138,14 +153,15 @@ class Bounds:
 
     @cached_property
     def edges(self) -> tuple[th.Tensor, th.Tensor]:
-        """Beyond which nothing more can be lost, (d,) each; angles without ends have none."""
+        """Beyond which nothing more can be lost, or nothing can go, (d,) each; angles without ends have none."""
         padding, free, (below, above) = _PADDING * self.width, self.coordinates.round, self._beyond()
-        low, high = self.low - padding - below, self.high + padding + above
+        low = th.where(self.stops_low, self.low, self.low - padding - below)
+        high = th.where(self.stops_high, self.high, self.high + padding + above)
         return low.masked_fill(free, -math.inf), high.masked_fill(free, math.inf)
 
     def hold(self, states: th.Tensor) -> th.Tensor:
         """
-        States that have run far beyond an edge, brought back to where nothing more can be lost.
+        States that have run far beyond an edge, brought back to where nothing more can be lost, or against a stop, to it.
 
         :param states: (m, d)
         """

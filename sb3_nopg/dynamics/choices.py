@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -31,6 +31,8 @@ from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import Form, Kernel, Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.dynamics.several_steps import RIDGES, choose_by_several_steps
+from sb3_nopg.dynamics.stop_choice import choose_stops
+from sb3_nopg.dynamics.stops import Stop
 
 _logger = logging.getLogger(__name__)
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number: after one step,
@@ -78,6 +80,7 @@ class Choices:
     :param unexplained: share of the changes' variance that is left where the model has not seen them
     :param reward: the same share of the reward's variance
     :param held: coordinates that dry friction holds
+    :param stops: where coordinates stop
     """
 
     kernels: tuple[Kernel, ...]
@@ -86,6 +89,7 @@ class Choices:
     unexplained: float
     reward: RewardChoice
     held: tuple[Held, ...] = ()
+    stops: tuple[Stop, ...] = ()
 
     @property
     def is_affine(self) -> bool:
@@ -113,6 +117,7 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     """
     widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
     n_actions = data.actions.shape[1]
+    data = replace(data, stops=choose_stops(data, widths))
     numbers = _numbers_of_earlier(data, n_earlier)
     n_earlier = _choose_earlier(data, widths, numbers)
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
@@ -138,7 +143,7 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
     reward = RewardChoice(None, 0.0)
     if not reward_is_given:
         reward = _choose_reward(data, inputs)
-    return Choices(kernels, inputs.n_earlier, inputs.features.quadratic, left, reward, held)
+    return Choices(kernels, inputs.n_earlier, inputs.features.quadratic, left, reward, held, data.stops)
 
 
 def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel]) -> float:

@@ -42,6 +42,8 @@ def described(model: Described, names: Sequence[str] | None = None) -> list[tupl
         lines.append(("actions", "their products count too: the system is not affine in them"))
     if choices.held:
         lines.append(("dry friction", _friction(model, names)))
+    if choices.stops:
+        lines.append(("stops", _stops(model, names)))
     lines.append(("unexplained", _unexplained(model)))
     lines.append(("the task ends", _ends(model, names)))
     lines.append(("nodes", f"{len(model.nodes):,}"))
@@ -80,6 +82,14 @@ def _earlier(n: int) -> str:
 def _friction(model: Described, names: Sequence[str] | None) -> str:
     every = model.coordinates.names(names)
     return ", ".join(f"holds {every[held.coordinate]} below about {held.size:.2g}" for held in model.choices.held)
+
+
+def _stops(model: Described, names: Sequence[str] | None) -> str:
+    every = model.coordinates.names(names)
+    return ", ".join(
+        f"{every[stop.coordinate]} goes no {'higher' if stop.above else 'lower'} than {stop.value:.3g}"
+        for stop in model.choices.stops
+    )
 
 
 def _unexplained(model: Described) -> str:

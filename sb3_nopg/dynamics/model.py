@@ -103,6 +103,7 @@ class DynamicsModel:
             coordinates = like.coordinates.to(th.device("cpu"))
         data = Prepared.of(dataset, coordinates, rewards)
         choices = choose(data, bandwidth, n_earlier_steps, reward is not None) if like is None else like.choices
+        data = replace(data, stops=choices.stops)
         frictionless = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
         rows = data.rows(choices.n_earlier_steps)
         inputs = replace(frictionless, friction=DryFriction.fit(data.samples(frictionless, rows), choices.held))
@@ -263,7 +264,7 @@ def _bounds_of(
     data: Prepared, choices: Choices, limits: Mapping[int | str, Limit] | None, initial_states: np.ndarray | None
 ) -> Bounds:
     """Of what was recorded, and of what one affine model is believed to know beside it."""
-    bounds = Bounds.of(data.coordinates, data.states, data.next_states, data.terminals, limits)
+    bounds = Bounds.of(data.coordinates, data.states, data.next_states, data.terminals, limits, data.stops)
     extent = bounds.high - bounds.low
     if choices.explained:
         last = data.next_states[data.terminals]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 import torch as th
 
 from sb3_nopg.dynamics.bounds import Bounds
@@ -20,6 +21,8 @@ from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
+# More of them from starts that are alone: so many times as far from their nearest nodes as nodes are from theirs.
+_N_ROUNDS_FROM_AFAR, _ALONE, _FEW_NODES = 60, 2.0, 5
 _MOST_STATES = 100_000
 _HALVINGS = 20
 
@@ -131,16 +134,37 @@ def choose_nodes(
     def drawn(n: int) -> th.Tensor:
         return recorded[th.randint(len(recorded), (n,), generator=generator)]
 
-    at = drawn(max(n_nodes // 2, 500))
-    actions = low.expand(len(at), -1)
-    for number in range(_N_ROUNDS):
-        if number % _HELD_FOR == 0:
-            actions = low + (high - low) * th.rand(len(at), len(low), generator=generator, dtype=at.dtype)
-        reached = reach(at, actions)
-        inside = bounds.cross(reached).goes_on > 0.5
-        found.append(reached[inside])
-        at = th.where(inside[:, None], reached, drawn(len(at)))
+    def wander(at: th.Tensor, n_rounds: int) -> None:
+        actions = low.expand(len(at), -1)
+        for number in range(n_rounds):
+            if number % _HELD_FOR == 0:
+                actions = low + (high - low) * th.rand(len(at), len(low), generator=generator, dtype=at.dtype)
+            reached = reach(at, actions)
+            inside = bounds.cross(reached).goes_on > 0.5
+            found.append(reached[inside])
+            at = th.where(inside[:, None], reached, drawn(len(at)))
+
+    n_walkers = max(n_nodes // 2, 500)
+    wander(drawn(n_walkers), _N_ROUNDS)
+    nodes = thinned(th.cat(found), coordinates, scale, n_nodes)
+    alone = _alone(first, nodes, coordinates, scale)
+    if not len(alone):
+        return nodes
+    # From a start that nobody has recorded, somebody has to walk to where the data are.
+    wander(alone[th.arange(n_walkers) % len(alone)], _N_ROUNDS_FROM_AFAR)
     return thinned(th.cat(found), coordinates, scale, n_nodes)
+
+
+def _alone(first: th.Tensor, nodes: th.Tensor, coordinates: Coordinates, scale: th.Tensor) -> th.Tensor:
+    """Which of the first states lie far from all other nodes, (m, d)."""
+    if not len(first) or len(nodes) < _FEW_NODES:
+        return first[:0]
+    tree = scipy.spatial.cKDTree(coordinates.embed(nodes, scale).numpy())
+
+    def distances(states: th.Tensor) -> np.ndarray:
+        return np.asarray(tree.query(coordinates.embed(states, scale).numpy(), k=[_FEW_NODES])[0])[:, 0]
+
+    return first[th.from_numpy(distances(first) > _ALONE * np.median(distances(nodes)))]
 
 
 def thinned(states: th.Tensor, coordinates: Coordinates, scale: th.Tensor, n_most: int) -> th.Tensor:

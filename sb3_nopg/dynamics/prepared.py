@@ -13,6 +13,7 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.past import recorded_past
 from sb3_nopg.dynamics.regression import Samples
+from sb3_nopg.dynamics.stops import Stop, stopped_rows
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Prepared:
     rewards: th.Tensor
     terminals: th.Tensor
     labels: np.ndarray | None
+    stops: tuple[Stop, ...] = ()
 
     @classmethod
     def of(cls, dataset: TransitionDataset, coordinates: Coordinates, rewards: np.ndarray) -> "Prepared":
@@ -115,7 +117,7 @@ class Prepared:
     @property
     def whole_steps(self) -> np.ndarray:
         """Which rows to learn changes from, (n,)."""
-        return whole_steps(self.terminals.numpy())
+        return whole_steps(self.terminals.numpy()) & ~stopped_rows(self.next_states, self.stops).numpy()
 
     def labels_of(self, rows: th.Tensor) -> np.ndarray | None:
         return None if self.labels is None else self.labels[rows.numpy()]

@@ -33,6 +33,16 @@ def pendulum(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     return np.column_stack([angle + 0.1 * speed, speed])
 
 
+#: angular velocity beyond which a pendulum of that name does not go
+TOP_SPEED = 3.0
+
+
+def pendulum_with_top_speed(states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """The same with a speed that grows no further."""
+    speed = np.clip(pendulum(states, actions)[:, 1], -TOP_SPEED, TOP_SPEED)
+    return np.column_stack([states[:, 0] + 0.1 * speed, speed])
+
+
 def on_circle(states: np.ndarray) -> np.ndarray:
     """What is seen of a pendulum: cosine, sine, angular velocity."""
     return np.column_stack([np.cos(states[:, 0]), np.sin(states[:, 0]), states[:, 1]])

@@ -3,6 +3,7 @@
 import functools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from helpers.systems import (
     pendulum,
     pendulum_reward,
     pendulum_with_friction,
+    pendulum_with_top_speed,
     record,
     truth,
     two_forces,
@@ -44,6 +46,13 @@ BOTH_COSTS = Costs(change=0.3, distance=0.2)
 GAMMA, N_STEPS, N_NODES = 0.97, 12, 80
 
 
+# Models of pendulums, by their names.
+SWUNG: dict[str, tuple[Any, dict[str, Any]]] = {
+    "angle, local reward": (pendulum, {"n_nodes": N_NODES, "bandwidth": 0.7}),
+    "stops": (pendulum_with_top_speed, {"n_nodes": N_NODES}),
+}
+
+
 def off_the_rail(state: np.ndarray) -> bool:
     return abs(state[0]) > 1.0
 
@@ -52,10 +61,10 @@ def off_the_rail(state: np.ndarray) -> bool:
 def model_of(name: str) -> DynamicsModel:
     if name.startswith("dry friction"):
         return model_with_friction(name)
+    if name in SWUNG:
+        advance, options = SWUNG[name]
+        return DynamicsModel.fit(record(advance, pendulum_reward, start=(3.1, 3.0), observe=on_circle), **options)
     data = record(cart, start=(0.8, 0.8))
-    if name == "angle, local reward":
-        data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
-        return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7)
     if name == "ends, quadratic reward":
         return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES)
     if name == "two actions and their products":
@@ -96,6 +105,7 @@ TRACEABLE = [
     "dry friction",
     "dry friction, angle, earlier action",
     "limits",
+    "stops",
 ]
 
 
@@ -113,6 +123,7 @@ def test_the_models_are_what_their_names_say():
     assert len(several.fields) > 1
     assert several.order.tolist() != sorted(several.order.tolist())
     assert len(model_of("limits").bounds.limit_columns) == 2
+    assert len(model_of("stops").choices.stops) == 2
     assert model_of("dry friction").nodes.single
     around = model_of("dry friction, angle, earlier action")
     assert around.coordinates.round.any()

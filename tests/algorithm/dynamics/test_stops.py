@@ -1,0 +1,118 @@
+"""Coordinates that stop: found where one explains what a smooth model cannot, and only there."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+
+from helpers.systems import (
+    TOP_SPEED,
+    linear,
+    linear_reward,
+    on_circle,
+    pendulum,
+    pendulum_reward,
+    pendulum_with_top_speed,
+    record,
+)
+from sb3_nopg import DynamicsModel
+from sb3_nopg.dynamics.stops import Stop, stopped_rows
+
+pytestmark = pytest.mark.slow
+
+
+def swung(advance=pendulum_with_top_speed, **options):
+    return record(advance, pendulum_reward, start=(3.1, 3.0), observe=on_circle, **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DynamicsModel.fit(swung(), n_nodes=200)
+
+
+def test_both_stops_are_found_and_one_formula_explains_the_rest(model):
+    assert model.choices.stops == (Stop(0, False, -TOP_SPEED), Stop(0, True, TOP_SPEED))
+    assert model.choices.is_affine
+    assert model.choices.unexplained < 1e-9
+    assert "stops: w goes no lower than -3, w goes no higher than 3" in model.describe(["c", "s", "w"])
+
+
+def test_predictions_end_at_the_stop_and_nobody_is_lost_there(model):
+    upright_and_fast = np.array([[0.0, 1.0, TOP_SPEED], [0.0, -1.0, -TOP_SPEED]])
+    found, _ = model.predict(upright_and_fast, np.array([[1.0], [-1.0]]))
+    np.testing.assert_array_equal(found[:, 2], [TOP_SPEED, -TOP_SPEED])
+    crossing = model.bounds.cross(model.coordinates.encode(th.tensor(found)))
+    assert (crossing.goes_on == 1.0).all()
+    assert not crossing.goes_on_slope.any()
+
+
+def test_predictions_away_from_the_stop_are_the_system_s(model):
+    others = swung(pendulum, seed=5, n_episodes=6)
+    slow = np.abs(others.next_observations[:, 2]) < TOP_SPEED
+    found, _ = model.predict(others.observations[slow], others.actions[slow])
+    np.testing.assert_allclose(found, others.next_observations[slow], atol=3e-3)
+
+
+def test_without_the_stop_the_model_would_be_local():
+    data = swung()
+    whole = DynamicsModel.fit(data, n_nodes=200)
+    at_top_speed = stopped_rows(th.tensor(data.next_observations[:, [2]]), whole.choices.stops).numpy()
+    assert 0.02 < at_top_speed.mean() < 0.5
+    faster = DynamicsModel.fit(swung(pendulum), n_nodes=200)
+    assert faster.choices.stops == ()
+
+
+@pytest.mark.parametrize("n_stopped", [1, 2])
+def test_one_step_is_enough_at_an_end_of_the_observation_space(n_stopped):
+    data = swung()
+    stopped = np.flatnonzero(np.abs(data.next_observations[:, 2]) == TOP_SPEED)
+    kept = np.ones(len(data), dtype=bool)
+    kept[stopped[data.next_observations[stopped, 2] > 0.0][n_stopped:]] = False
+    kept[stopped[data.next_observations[stopped, 2] < 0.0]] = False
+    few = data.filter(kept)
+    top = np.array([1.0, 1.0, TOP_SPEED])
+    told = replace(few, observation_space=spaces.Box(-top, top, dtype=np.float64))
+    assert DynamicsModel.fit(few, n_nodes=100).choices.stops == ()
+    assert DynamicsModel.fit(told, n_nodes=100).choices.stops == (Stop(0, True, TOP_SPEED),)
+
+
+def against_a_wall(states, actions):
+    """A mass whose wall takes its speed away."""
+    position, velocity = states.T
+    velocity = velocity + 0.15 * actions[:, 0]
+    position = position + 0.3 * velocity
+    return np.column_stack([position.clip(-1.0), np.where(position < -1.0, 0.0, velocity)])
+
+
+def test_a_wall_is_more_than_a_stop():
+    data = record(against_a_wall, start=(1.0, 0.5), n_episodes=40)
+    assert (data.next_observations[:, 0] == -1.0).sum() > 10
+    assert DynamicsModel.fit(data, n_nodes=200).choices.stops == ()
+
+
+def test_a_place_to_rest_is_no_stop():
+    """Every episode ends where it stands for a while, at the least position of all."""
+
+    def comes_to_rest(states, actions):
+        moved = linear(states, actions)
+        return np.where(moved[:, :1] < 0.2, [[0.2, 0.0]], moved)
+
+    data = record(comes_to_rest, linear_reward, n_episodes=30)
+    assert (data.next_observations[:, 0] == 0.2).sum() > 10
+    assert DynamicsModel.fit(data, n_nodes=100).choices.stops == ()
+
+
+def test_coarse_sensors_are_no_stops():
+    data = record(linear, linear_reward, n_episodes=30)
+    coarse = replace(data, observations=np.round(data.observations, 1), next_observations=np.round(data.next_observations, 1))
+    assert DynamicsModel.fit(coarse, n_nodes=100).choices.stops == ()
+
+
+def test_a_model_like_another_has_its_stops(model):
+    part = swung(n_episodes=8, seed=3)
+    again = DynamicsModel.fit(part, n_nodes=100, like=model)
+    assert again.bounds.stops_high.tolist() == [True, False]
+    found, _ = again.predict(np.array([[0.0, 1.0, TOP_SPEED]]), np.array([[1.0]]))
+    assert found[0, 2] == TOP_SPEED
