@@ -167,6 +167,7 @@ def test_next_actions_are_those_that_follow_and_ends_have_none():
     np.testing.assert_array_equal(found["rows"], [0, 1, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_its_children(tmp_path):
     """A child that outlives its parent would hold the output open."""
     script = (
