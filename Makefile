@@ -44,7 +44,7 @@ check: lint type
 # Real-time tests mostly wait: two files at a time leave each other the time they need. On a computer that others use, which
 # may stand still for longer than a deadline, what has failed is run again by itself, three times more at most, and listed.
 REAL_TIME = tests/robot -m real_time
-TWO_FILES = --numprocesses 2 --dist loadfile
+TWO_FILES = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 AGAIN = --last-failed --last-failed-no-failures none --reruns 2 --reruns-delay 5 -raR
 
 test: .venv/installed
