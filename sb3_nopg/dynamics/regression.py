@@ -26,8 +26,8 @@ N_NEIGHBORS = 100
 _STATE_RIDGE, _ACTION_RIDGE, LEAST_RIDGE = 1e-4, 1e-3, 1e-8
 # However narrow the kernel, so many samples per coefficient have a say.
 _SAMPLES_A_COEFFICIENT = 2
-# Queries solved at one time.
-_CHUNK = 2000
+# Queries solved at one time, and numbers kept for them where several bandwidths share them: 32 MiB.
+_CHUNK, _MOST_PRODUCTS = 2000, 2**22
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,11 @@ class LocalAffineRegression:
 
     def __init__(self, samples: Samples, bandwidth: float = math.inf, form: Form | None = None):
         form = form or Form()
-        self.samples, self.bandwidth, self._everywhere = samples, bandwidth, [*form.everywhere]
+        self.samples, self.bandwidth = samples, bandwidth
         self.whole = AffineRegression(samples, form.ridge)
         self.scale = spread_of(samples.states)
         self._kernel_scale = self.scale.clone()
-        self._kernel_scale[self._everywhere] = math.inf
+        self._kernel_scale[[*form.everywhere]] = math.inf
         self._input_scale = spread_of(samples.inputs)
         self._input_mean = samples.inputs.mean(dim=0)
         self._residuals = samples.targets - self.whole.predict(samples.states, samples.inputs)
@@ -255,7 +255,9 @@ class LocalAffineRegression:
         :param states: (m, d)
         :param bandwidths: in the place of the own one, to do it for each
         """
-        chunks = [self._maps_at(chunk, bandwidths) for chunk in states.split(_CHUNK)]
+        n_products = N_NEIGHBORS * self.n_coefficients * (self.n_coefficients + self._residuals.shape[1])
+        chunk = _CHUNK if len(bandwidths) == 1 else max(1, min(_CHUNK, _MOST_PRODUCTS // n_products))
+        chunks = [self._maps_at(part, bandwidths) for part in states.split(chunk)]
         return [
             AffineMaps(*(th.cat([getattr(part[number], name) for part in chunks]) for name in AffineMaps.__dataclass_fields__))
             for number in range(len(bandwidths))
@@ -263,7 +265,8 @@ class LocalAffineRegression:
 
     def _maps_at(self, states: th.Tensor, bandwidths: tuple[float, ...]) -> list[AffineMaps]:
         samples, whole = self.samples, self.whole.maps_at(states)
-        if all(math.isinf(bandwidth) for bandwidth in bandwidths):
+        finite = [bandwidth for bandwidth in bandwidths if not math.isinf(bandwidth)]
+        if not finite:
             return [whole] * len(bandwidths)
         k = min(N_NEIGHBORS, len(samples))
         _, found = self._tree.query(samples.coordinates.embed(states, self._kernel_scale).numpy(), k=[*range(1, k + 1)])
@@ -274,36 +277,51 @@ class LocalAffineRegression:
         regressors = th.cat([th.ones_like(squared)[..., None], way, inputs], dim=-1)  # (m, k, 1 + d + p)
         # The ordering of the embedding and of differences may part a little on a circle.
         enough = squared.sort(dim=1).values[:, min(_SAMPLES_A_COEFFICIENT * self.n_coefficients, k) - 1, None]
+        # Squared, of each state and bandwidth.
+        widths = th.maximum(enough / 2.25, enough.new_tensor(finite).square())  # (m, w)
+        weights = th.softmax(-0.5 * squared[:, None] / widths[..., None], dim=2)  # (m, w, k)
+        corrected = iter(self._corrected(whole, widths, _moments(weights, regressors, self._residuals[nearest])))
+        return [whole if math.isinf(bandwidth) else next(corrected) for bandwidth in bandwidths]
+
+    def _corrected(self, whole: AffineMaps, widths: th.Tensor, moments: th.Tensor) -> list[AffineMaps]:
+        """
+        What the neighbourhood says beyond the whole.
+
+        :param whole: what all samples say, at m states
+        :param widths: of the kernel, squared, (m, w)
+        :param moments: of regressors with regressors and with what is left of the targets, (m, w, 1 + d + p, 1 + d + p + t)
+        :return: for each of the w
+        """
+        d, p = whole.state_slope.shape[2], whole.action_slope.shape[2]
+        of_states = th.where(self._kernel_scale.isinf(), 1.0, widths[..., None])
+        of_one, of_inputs = widths.new_zeros(*widths.shape, 1), widths.new_full((*widths.shape, p), _ACTION_RIDGE)
+        ridge = th.cat([of_one, _STATE_RIDGE * of_states, of_inputs], dim=2)
+        of_regressors, of_targets = moments.split([1 + d + p, moments.shape[3] - (1 + d + p)], dim=3)
+        fits = th.linalg.solve(of_regressors + th.diag_embed(ridge), of_targets).mT  # (m, w, t, 1 + d + p)
+        action_slopes = fits[..., 1 + d :] / self._input_scale
+        values = fits[..., 0] - action_slopes @ self._input_mean
+        state_slopes = fits[..., 1 : 1 + d] / self.scale
         return [
-            whole if math.isinf(bandwidth) else self._corrected(whole, bandwidth, squared, enough, regressors, nearest)
-            for bandwidth in bandwidths
+            AffineMaps(whole.value + value, whole.state_slope + state_slope, whole.action_slope + action_slope)
+            for value, state_slope, action_slope in zip(
+                values.unbind(1), state_slopes.unbind(1), action_slopes.unbind(1), strict=True
+            )
         ]
 
-    def _corrected(
-        self,
-        whole: AffineMaps,
-        bandwidth: float,
-        squared: th.Tensor,
-        enough: th.Tensor,
-        regressors: th.Tensor,
-        nearest: th.Tensor,
-    ) -> AffineMaps:
-        """What the neighbourhood says beyond the whole."""
-        d, p = whole.state_slope.shape[2], whole.action_slope.shape[2]
-        width = th.maximum(enough / 2.25, enough.new_tensor(bandwidth**2))
-        weights = th.softmax(-0.5 * squared / width, dim=1)
-        weighted = weights[..., None] * regressors
-        of_states = width.repeat(1, d)
-        of_states[:, self._everywhere] = 1.0
-        ridge = th.cat([th.zeros_like(width), _STATE_RIDGE * of_states, width.new_full((len(width), p), _ACTION_RIDGE)], dim=1)
-        moment = weighted.mT @ regressors + th.diag_embed(ridge)
-        fit = th.linalg.solve(moment, weighted.mT @ self._residuals[nearest]).mT  # (m, t, 1 + d + p)
-        action_slope = fit[..., 1 + d :] / self._input_scale
-        return AffineMaps(
-            whole.value + fit[..., 0] - action_slope @ self._input_mean,
-            whole.state_slope + fit[..., 1 : 1 + d] / self.scale,
-            whole.action_slope + action_slope,
-        )
+
+def _moments(weights: th.Tensor, regressors: th.Tensor, residuals: th.Tensor) -> th.Tensor:
+    """
+    :param weights: of k samples around each of m states, for each of w widths, (m, w, k)
+    :param regressors: (m, k, g)
+    :param residuals: of the targets, (m, k, t)
+    :return: weighted sums of regressors times regressors and residuals, (m, w, g, g + t)
+    """
+    both = th.cat([regressors, residuals], dim=2)
+    if weights.shape[1] == 1:
+        return ((weights.mT * regressors).mT @ both)[:, None]
+    # Products are made once for all widths: their sums are then one large product of matrices and not many small ones.
+    products = regressors[..., None] * both[..., None, :]  # (m, k, g, g + t)
+    return (weights @ products.flatten(2)).unflatten(2, products.shape[2:])
 
 
 class Regressions:

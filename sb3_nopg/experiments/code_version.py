@@ -30,10 +30,17 @@ def code_version(module: str) -> str:
         if name in seen or name not in files:
             continue
         seen.add(name)
-        waiting += _imports(ast.parse(files[name].read_bytes()), name)
+        waiting += _read(files[name].read_bytes(), name)[0]
     for name in sorted(seen):
-        digest.update(f"{name}\n{_meaning(ast.parse(files[name].read_bytes()))}\n".encode())
+        digest.update(f"{name}\n{_read(files[name].read_bytes(), name)[1]}\n".encode())
     return digest.hexdigest()[:12]
+
+
+@functools.cache
+def _read(source: bytes, name: str) -> tuple[list[str], str]:
+    """What a module imports, and what it means. Kept, since experiments have most modules in common."""
+    tree = ast.parse(source)
+    return list(_imports(tree, name)), _meaning(tree)
 
 
 def _files() -> dict[str, pathlib.Path]:

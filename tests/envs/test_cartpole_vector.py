@@ -56,7 +56,7 @@ def test_batch_equals_single(task: str, options: dict):
     assert_same(ours.reset(seed=3), theirs.reset(seed=3))
     rng = np.random.default_rng(0)
     n_ends = 0
-    for _ in range(120):
+    for _ in range(round(1.2 * options.get("control_hz", 50))):
         actions = rng.uniform(-7, 7, size=(N_CARTS, 1)).astype(np.float32)
         our_step = ours.step(actions)
         assert_same(our_step, theirs.step(actions))

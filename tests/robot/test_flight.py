@@ -147,6 +147,7 @@ def journal_bytes(tmp_path_factory):
     return content
 
 
+@pytest.mark.slow
 def test_journal_cut_at_any_byte_is_read_up_to_its_last_whole_record(tmp_path, journal_bytes):
     path = tmp_path / "run.npz.journal"
     path.write_bytes(journal_bytes)
@@ -167,6 +168,7 @@ def test_journal_cut_at_any_byte_is_read_up_to_its_last_whole_record(tmp_path, j
     assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (5, 1), (6, 1)]
 
 
+@pytest.mark.slow
 def test_journal_with_one_wrong_bit_is_read_up_to_it(tmp_path, journal_bytes):
     path = tmp_path / "run.npz.journal"
     path.write_bytes(journal_bytes)
@@ -274,6 +276,7 @@ def test_journal_that_somebody_deletes_is_noticed(tmp_path):
         recorder.close({})
 
 
+@pytest.mark.slow
 def test_disk_that_hangs_is_told_instead_of_filling_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(flight_recorder, "LONGEST_STALL_S", 0.3)
     answers = threading.Event()

@@ -33,17 +33,17 @@ def model_of(name: str) -> DynamicsModel:
         data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
         return DynamicsModel.fit(data, n_nodes=N_NODES, bandwidth=0.7)
     if name == "ends, quadratic reward":
-        return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES)
+        return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES, n_earlier_steps=0)
     if name == "two actions and their products":
-        return DynamicsModel.fit(record(two_forces, d_a=2), n_nodes=N_NODES)
+        return DynamicsModel.fit(record(two_forces, d_a=2), n_nodes=N_NODES, n_earlier_steps=0)
     if name == "earlier actions, one map":
         return DynamicsModel.fit(record(linear, linear_reward, delay=1), n_nodes=N_NODES)
     if name == "limits":
-        return DynamicsModel.fit(record(cart, start=(0.8, 0.8)), n_nodes=N_NODES, limits={0: (-0.6, 0.6), 1: (None, 0.9)})
+        limits = {0: (-0.6, 0.6), 1: (None, 0.9)}
+        return DynamicsModel.fit(record(cart, start=(0.8, 0.8)), n_nodes=N_NODES, limits=limits, n_earlier_steps=0)
     assert name == "given reward"
-    return DynamicsModel.fit(
-        record(cart, start=(0.8, 0.8)), n_nodes=N_NODES, reward="cos(2 * s2[0]) - 0.1 * a**2 + 0.2 * s[1] * s2[1]"
-    )
+    reward = "cos(2 * s2[0]) - 0.1 * a**2 + 0.2 * s[1] * s2[1]"
+    return DynamicsModel.fit(record(cart, start=(0.8, 0.8)), n_nodes=N_NODES, reward=reward, n_earlier_steps=0)
 
 
 PLAIN = ["angle, local reward", "ends, quadratic reward", "two actions and their products", "earlier actions, one map"]

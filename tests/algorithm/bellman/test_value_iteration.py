@@ -57,9 +57,8 @@ def test_it_is_plain_value_iteration(name):
     for action in candidates:
         landing = equation.land(action.expand(n, -1))
         table = th.zeros(n, n, dtype=th.float64)
-        for row in range(n):
-            for node, weight in zip(landing.weights.nodes[row], landing.weights.values[row], strict=True):
-                table[row, node] += gamma * landing.crossing.goes_on[row] * weight
+        # A node may be among a row's neighbours more than once.
+        table.scatter_add_(1, landing.weights.nodes, gamma * landing.crossing.goes_on[:, None] * landing.weights.values)
         tables.append(table)
         rewards.append(landing.reward.value + gamma * equation.worst * landing.crossing.unknown)
         if len(tables) == 1:

@@ -66,9 +66,9 @@ def model_of(name: str) -> DynamicsModel:
         return DynamicsModel.fit(record(advance, pendulum_reward, start=(3.1, 3.0), observe=on_circle), **options)
     data = record(cart, start=(0.8, 0.8))
     if name == "ends, quadratic reward":
-        return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES)
+        return DynamicsModel.fit(record(cart, start=(0.8, 0.8), ends=off_the_rail), n_nodes=N_NODES, n_earlier_steps=0)
     if name == "two actions and their products":
-        return DynamicsModel.fit(record(two_forces, d_a=2), n_nodes=N_NODES)
+        return DynamicsModel.fit(record(two_forces, d_a=2), n_nodes=N_NODES, n_earlier_steps=0)
     if name.endswith("one map"):
         return DynamicsModel.fit(record(linear, linear_reward, delay=int(name != "one map")), n_nodes=N_NODES)
     if name == "two earlier actions of two":
@@ -80,9 +80,10 @@ def model_of(name: str) -> DynamicsModel:
         data = record(bends_along_the_first, bent_reward, n_episodes=30, start=(1.0, 1.0, 1.0))
         return DynamicsModel.fit(data, n_nodes=4 * N_NODES, n_earlier_steps=0)
     if name == "limits":
-        return DynamicsModel.fit(data, n_nodes=N_NODES, limits={0: (-0.6, 0.6), 1: (None, 0.9)})
+        return DynamicsModel.fit(data, n_nodes=N_NODES, limits={0: (-0.6, 0.6), 1: (None, 0.9)}, n_earlier_steps=0)
     assert name == "given reward"
-    return DynamicsModel.fit(data, n_nodes=N_NODES, reward="cos(2 * s2[0]) - 0.1 * a**2 + 0.2 * s[1] * s2[1]")
+    reward = "cos(2 * s2[0]) - 0.1 * a**2 + 0.2 * s[1] * s2[1]"
+    return DynamicsModel.fit(data, n_nodes=N_NODES, reward=reward, n_earlier_steps=0)
 
 
 def model_with_friction(name: str) -> DynamicsModel:

@@ -14,7 +14,14 @@ import pytest
 import nopg_envs
 from helpers.recorded_swings import record_swings
 from sb3_nopg import NOPGS, InputError, TransitionDataset
-from sb3_nopg.experiments import EXPERIMENTS, load_experiment, methods, mountain_car_trials, pendulum_trials
+from sb3_nopg.experiments import (
+    EXPERIMENTS,
+    cartpole_evaluation,
+    load_experiment,
+    methods,
+    mountain_car_trials,
+    pendulum_trials,
+)
 from sb3_nopg.experiments.baselines.kernel_value_iteration import KernelValueIteration
 from sb3_nopg.experiments.comparison import Comparison
 from sb3_nopg.experiments.extent import Extent
@@ -77,6 +84,8 @@ def module_patch():
         patch.setattr(mountain_car_trials, "N_STEPS", 20)
         patch.setattr(mountain_car_trials, "_N_EVALUATIONS", 2)
         patch.setattr(pendulum_trials, "total_reward", lambda model, env: total_reward(model, env, n_steps=20))
+        patch.setattr(cartpole_evaluation, "SWING_UP_STEPS", 60)
+        patch.setattr(cartpole_evaluation, "UPRIGHT_STEPS", 20)
         # Else it acts a thousand steps, and learns as many, before it asks whether forty are over.
         patch.setattr(methods, "online_ddpg", partial(methods.online_ddpg, train_freq=20))
         yield patch

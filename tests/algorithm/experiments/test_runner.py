@@ -36,8 +36,14 @@ from sb3_nopg.experiments.report import read_markdown_tables
 from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.experiments.runner import TrialError, Workplace, of_methods, reproduce, run_trials
 
+# Processes import for seconds.
+WORKPLACES = pytest.mark.parametrize(
+    "workplace",
+    [pytest.param(Workplace(), id="one core"), pytest.param(Workplace(n_jobs=2), id="two processes", marks=pytest.mark.slow)],
+)
 
-@pytest.mark.parametrize("workplace", [Workplace(), Workplace(n_jobs=2)], ids=["one core", "two processes"])
+
+@WORKPLACES
 def test_every_result_is_written_and_reported(tmp_path, workplace):
     seen = []
     table = reproduce(
@@ -69,7 +75,7 @@ def test_every_result_is_written_and_reported(tmp_path, workplace):
     assert [row["square"] for row in read_markdown_tables(table)[0]] == ["0", "1", "4", "9"]
 
 
-@pytest.mark.parametrize("workplace", [Workplace(), Workplace(n_jobs=2)], ids=["one core", "two processes"])
+@WORKPLACES
 def test_a_trial_has_one_torch_thread(tmp_path, workplace):
     before = th.get_num_threads()
     th.set_num_threads(2)
@@ -233,7 +239,7 @@ def test_lost_processes_cost_no_result_but_that_of_the_trial_to_blame(tmp_path, 
     assert sorted(squares(kept)) == [0, 1, 9]
 
 
-@pytest.mark.parametrize("workplace", [Workplace(), Workplace(n_jobs=2)], ids=["one core", "two processes"])
+@WORKPLACES
 def test_a_trial_that_fails_is_tried_again_next_time(tmp_path, workplace):
     with pytest.raises(TrialError, match=r"(?s)1 of 4 trials of squares.*'number': 1.*ZeroDivisionError: one is too few"):
         run_four(fails, tmp_path, workplace)

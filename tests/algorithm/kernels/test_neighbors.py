@@ -51,7 +51,7 @@ def test_stated_truncation_bounds_the_mass_left_out(search, k):
 @pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.1, 1e-3, 1e-6])
 def test_auto_meets_its_tolerance_and_keeps_no_more_than_it_must(search, tolerance):
-    queries, samples, bandwidth = random_points(2, n=600)
+    queries, samples, bandwidth = random_points(2, n=300)
     lists = find_neighbors(queries, samples, bandwidth, "auto", tolerance)
     exact = oracles.truncated_mass(queries.numpy(), samples.numpy(), bandwidth.numpy(), lists.n_neighbors).max()
     assert exact <= lists.truncation_error * (1 + 1e-9) <= tolerance * (1 + 1e-6)

@@ -123,6 +123,7 @@ def test_predicted_angles_are_drawn_as_people_measure_them(data):
     assert begins.sum() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [[0, 1, 2], [1, 0, 2]], ids=["cosine-first", "sine-first"])
 def test_an_angle_counts_from_where_its_cosine_is_one(order):
     recorded = record(pendulum, n_episodes=4, observe=lambda states: on_circle(states)[:, order])

@@ -90,6 +90,7 @@ def test_a_config_without_settings_trains_on_a_model(workplace, capfd):
     assert (model.transitions, model.model_kwargs) == ("model", {"n_nodes": 200})
 
 
+@pytest.mark.slow
 def test_runs_repeat_and_differ_by_seed(workplace):
     for seed in ("5", "5", "6"):
         assert train("--seed", seed) == 0

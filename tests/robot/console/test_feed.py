@@ -43,6 +43,7 @@ def test_counts_that_grow_in_every_cycle_are_shown_now_and_then_and_new_ones_at_
     assert texts[-1] == {"voltage": 2001, "operator": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals as POSIX has them")
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["hangs", "dies"])
 def test_a_console_that_is_gone_does_not_hold_the_loop(number, caplog):

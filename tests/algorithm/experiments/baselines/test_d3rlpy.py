@@ -110,9 +110,15 @@ def data(n: int = 300) -> TransitionDataset:
 @pytest.mark.parametrize("algorithm", ["iql", "td3_bc", "cql"])
 def test_the_actor_comes_back(environment, algorithm):
     said: list[str] = []
-    policy = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), progress=said.append, seed=3)
+    before, n_threads = th.get_num_threads(), 2 if algorithm == "cql" else 1
+    try:
+        th.set_num_threads(n_threads)
+        policy = train(environment, data(), algorithm, n_steps=400, hidden_units=(16,), progress=said.append, seed=3)
+    finally:
+        th.set_num_threads(before)
     assert any("step 400 of 400: loss" in line for line in said)
-    assert any("threads 1" in line for line in said)
+    # On as many as are used here.
+    assert any(f"threads {n_threads}" in line for line in said)
     observations = data().observations
     actions, _ = policy.predict(observations)
     assert actions.dtype == np.float32
@@ -126,25 +132,13 @@ def test_the_actor_comes_back(environment, algorithm):
 
 
 @pytest.mark.slow
-def test_it_trains_on_as_many_threads_as_are_used_here(environment):
-    n_threads = th.get_num_threads()
-    try:
-        said: list[str] = []
-        th.set_num_threads(2)
-        train(environment, data(), "iql", n_steps=1, hidden_units=(4,), progress=said.append)
-        assert any("threads 2" in line for line in said)
-    finally:
-        th.set_num_threads(n_threads)
-
-
-@pytest.mark.slow
 def test_failures_are_told(environment):
     with pytest.raises(D3rlpyError, match=r"(?s)Exit code 1.*alpha is not a number"):
         train(environment, data(), "iql", n_steps=1, alpha="fail")
     with pytest.raises(D3rlpyError, match="do not act as d3rlpy's policy does"):
         train(environment, data(), "iql", n_steps=1, alpha="wrong")
-    with pytest.raises(D3rlpyError, match="Not done after 2 s"):
-        train(environment, data(), "iql", n_steps=1, alpha="hang", timeout_s=2.0)
+    with pytest.raises(D3rlpyError, match=r"Not done after 0\.5 s"):
+        train(environment, data(), "iql", n_steps=1, alpha="hang", timeout_s=0.5)
 
 
 @pytest.mark.parametrize(
@@ -173,14 +167,15 @@ def test_next_actions_are_those_that_follow_and_ends_have_none():
     np.testing.assert_array_equal(found["rows"], [0, 1, 2, 3, 4])
 
 
+@pytest.mark.slow
 def test_a_program_ends_with_its_children(tmp_path):
     """A child that outlives its parent would hold the output open."""
     script = (
         f"import subprocess, sys, time; subprocess.Popen(['sleep', '60']); print({os.getpid()}, flush=True); time.sleep(60)"
     )
     start = time.monotonic()
-    with pytest.raises(D3rlpyError, match=f"(?s)Not done after 2 s.*{os.getpid()}"):
-        run([sys.executable, "-c", script], timeout_s=2.0)
+    with pytest.raises(D3rlpyError, match=f"(?s)Not done after 1 s.*{os.getpid()}"):
+        run([sys.executable, "-c", script], timeout_s=1.0)
     assert time.monotonic() - start < 50
 
 

@@ -105,6 +105,7 @@ def both_ends():
     return ACTIONS.low, ACTIONS.high
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("whole_sizes")
 def test_cloning_does_what_was_done_and_nothing_does_nothing():
     rng = np.random.default_rng(0)
@@ -124,6 +125,7 @@ def test_cloning_does_what_was_done_and_nothing_does_nothing():
     assert nothing.predict(states)[0].shape == (600, 2)
 
 
+@pytest.mark.slow
 def test_one_step_ahead_on_nodes_stops_an_unstable_system():
     model = GreedyOnNodes(dataset(), [[1.0, 0.0]], gamma=0.95, n_nodes=300)
     values = model.action_values(np.array([[0.5, 0.0], [-0.5, 0.0]]))
