@@ -61,8 +61,8 @@ class Bounds:
     :param limit_width: softness of each, (c,)
     :param unexplained_ends: share of the terminal states that lie among the others
     :param room: how far trajectories may leave the recorded range in each coordinate before they count as lost, (d,)
-    :param stops_low: whether the coordinate stops at its lower end, and goes no further, (d,)
-    :param stops_high: whether it stops at its upper end, (d,)
+    :param lowest: where each coordinate stops, and goes no further down, (d,); infinite where nothing stops it
+    :param highest: the same upwards, (d,)
     """
 
     coordinates: Coordinates
@@ -75,8 +75,8 @@ class Bounds:
     limit_width: th.Tensor
     unexplained_ends: float
     room: th.Tensor
-    stops_low: th.Tensor
-    stops_high: th.Tensor
+    lowest: th.Tensor
+    highest: th.Tensor
 
     @classmethod
     def of(
@@ -100,10 +100,9 @@ class Bounds:
         low, high, last = inner.min(dim=0).values, inner.max(dim=0).values, next_states[terminals]
         ends_low, ends_high, unexplained = _sides(last < low, last > high)
         columns, ends, widths = _checked_limits(limits or {}, coordinates, states)
-        stops_low, stops_high = (
-            th.tensor([any(stop.coordinate == number and stop.above == above for stop in stops) for number in range(len(low))])
-            for above in (False, True)
-        )
+        lowest, highest = th.full_like(low, -math.inf), th.full_like(high, math.inf)
+        for stop in stops:
+            (highest if stop.above else lowest)[stop.coordinate] = stop.value
         return cls(
             coordinates,
             low,
@@ -115,14 +114,14 @@ class Bounds:
             widths,
             unexplained,
             th.zeros_like(low),
-            stops_low,
-            stops_high,
+            lowest,
+            highest,
         )
 
     def to(self, device: th.device) -> "Bounds":
         """The same on a device."""
         names = ["low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width", "room"]
-        names += ["stops_low", "stops_high"]
+        names += ["lowest", "highest"]
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 
@@ -138,7 +137,7 @@ class Bounds:
     def _free(self) -> tuple[th.Tensor, th.Tensor]:
         """Coordinates that can go below and above all that was recorded without being lost, (d,) each."""
         everywhere, turns = self.known_everywhere, self.coordinates.round
-        below, above = turns | self.stops_low, turns | self.stops_high
+        below, above = turns | self.lowest.isfinite(), turns | self.highest.isfinite()
         return below | (~self.ends_low & everywhere), above | (~self.ends_high & everywhere)
 
     @property
@@ -155,8 +154,8 @@ class Bounds:
     def edges(self) -> tuple[th.Tensor, th.Tensor]:
         """Beyond which nothing more can be lost, or nothing can go, (d,) each; angles without ends have none."""
         padding, free, (below, above) = _PADDING * self.width, self.coordinates.round, self._beyond()
-        low = th.where(self.stops_low, self.low, self.low - padding - below)
-        high = th.where(self.stops_high, self.high, self.high + padding + above)
+        low = th.where(self.lowest.isfinite(), self.lowest, self.low - padding - below)
+        high = th.where(self.highest.isfinite(), self.highest, self.high + padding + above)
         return low.masked_fill(free, -math.inf), high.masked_fill(free, math.inf)
 
     def hold(self, states: th.Tensor) -> th.Tensor:

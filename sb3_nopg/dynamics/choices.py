@@ -194,7 +194,7 @@ def _numbers_of_earlier(data: Prepared, wanted: int | None) -> list[int]:
     enough = [
         n
         for n in numbers
-        if n == 0 or len(data.rows(n)) >= max(0.5 * data.whole_steps.sum(), ROWS_A_COEFFICIENT * _n_coefficients(data, n))
+        if n == 0 or len(data.rows(n)) >= max(0.5 * data.free_steps.sum(), ROWS_A_COEFFICIENT * _n_coefficients(data, n))
     ]
     if wanted is not None and not enough:
         raise InputError("n_earlier_steps", f"too few rows know {wanted} earlier steps", "Give longer episodes, or fewer")

@@ -110,8 +110,8 @@ class DynamicsModel:
         if len(rows) < LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
                 "dataset",
-                f"{len(rows)} transitions, those that did not end the task and know {choices.n_earlier_steps} step(s) before "
-                "them, are too few for a model",
+                f"{len(rows)} transitions, those that did not end the task, ran into no stop and know "
+                f"{choices.n_earlier_steps} step(s) before them, are too few for a model",
                 "Give longer episodes, or more of them",
             )
         if like is not None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 import torch as th
+from scipy.spatial import cKDTree
 
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
@@ -21,8 +21,8 @@ from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR = 15, 3
-# More of them from starts that are alone: so many times as far from their nearest nodes as nodes are from theirs.
-_N_ROUNDS_FROM_AFAR, _ALONE, _FEW_NODES = 60, 2.0, 5
+# More of them from starts that are alone: so many times as far from some of the nodes as those are from each other.
+_N_ROUNDS_FROM_AFAR, _ALONE, _SOME = 60, 2.0, 5
 _MOST_STATES = 100_000
 _HALVINGS = 20
 
@@ -112,7 +112,7 @@ def choose_nodes(
     generator: th.Generator,
 ) -> th.Tensor:
     """
-    Recorded states and those that the model reaches from them, thinned evenly.
+    Recorded states and those that the model reaches from them, and from first states that lie away from both, thinned evenly.
 
     :param states: recorded, (n, d)
     :param first: states that count most, start states for instance, (f, d)
@@ -146,23 +146,21 @@ def choose_nodes(
 
     n_walkers = max(n_nodes // 2, 500)
     wander(drawn(n_walkers), _N_ROUNDS)
-    nodes = thinned(th.cat(found), coordinates, scale, n_nodes)
-    alone = _alone(first, nodes, coordinates, scale)
-    if not len(alone):
-        return nodes
-    # From a start that nobody has recorded, somebody has to walk to where the data are.
-    wander(alone[th.arange(n_walkers) % len(alone)], _N_ROUNDS_FROM_AFAR)
+    alone = _alone(first, thinned(th.cat(found[1:]), coordinates, scale, n_nodes), coordinates, scale)
+    if len(alone):
+        # From a start that nobody has recorded, somebody has to walk to where the data are.
+        wander(alone[th.arange(n_walkers) % len(alone)], _N_ROUNDS_FROM_AFAR)
     return thinned(th.cat(found), coordinates, scale, n_nodes)
 
 
 def _alone(first: th.Tensor, nodes: th.Tensor, coordinates: Coordinates, scale: th.Tensor) -> th.Tensor:
-    """Which of the first states lie far from all other nodes, (m, d)."""
-    if not len(first) or len(nodes) < _FEW_NODES:
+    """Which of the first states lie far from the nodes, which hold none of them, (m, d)."""
+    if not len(first) or len(nodes) < _SOME:
         return first[:0]
-    tree = scipy.spatial.cKDTree(coordinates.embed(nodes, scale).numpy())
+    tree = cKDTree(coordinates.embed(nodes, scale).numpy())
 
     def distances(states: th.Tensor) -> np.ndarray:
-        return np.asarray(tree.query(coordinates.embed(states, scale).numpy(), k=[_FEW_NODES])[0])[:, 0]
+        return np.asarray(tree.query(coordinates.embed(states, scale).numpy(), k=[_SOME])[0])[:, 0]
 
     return first[th.from_numpy(distances(first) > _ALONE * np.median(distances(nodes)))]
 

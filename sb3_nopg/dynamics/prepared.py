@@ -102,8 +102,8 @@ class Prepared:
         return self.earlier[:, : n_earlier * (self.actions.shape[1] + self.coordinates.dim)]
 
     def rows(self, n_earlier: int) -> th.Tensor:
-        """Numbers of the rows to learn changes from: those whose past is known and whose step is a whole one."""
-        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) & self.whole_steps))
+        """Numbers of the rows to learn changes from: those whose past is known and whose step is whole and free."""
+        return th.from_numpy(np.flatnonzero((self.n_past >= n_earlier) & self.free_steps))
 
     def reward_rows(self, n_earlier: int) -> th.Tensor:
         """Numbers of the rows to learn rewards from: those whose past is known."""
@@ -112,11 +112,11 @@ class Prepared:
     @property
     def first_rows(self) -> th.Tensor:
         """Numbers of the first rows of episodes, (e,)."""
-        return th.from_numpy(np.flatnonzero((self.n_past == 0) & self.whole_steps))
+        return th.from_numpy(np.flatnonzero((self.n_past == 0) & self.free_steps))
 
     @property
-    def whole_steps(self) -> np.ndarray:
-        """Which rows to learn changes from, (n,)."""
+    def free_steps(self) -> np.ndarray:
+        """Which rows to learn changes from, (n,): whole steps that no stop has cut."""
         return whole_steps(self.terminals.numpy()) & ~stopped_rows(self.next_states, self.stops).numpy()
 
     def labels_of(self, rows: th.Tensor) -> np.ndarray | None:

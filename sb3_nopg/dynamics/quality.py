@@ -176,7 +176,7 @@ def windows(data: Prepared, left_out: np.ndarray, n_steps: int, n_earlier: int) 
     starts = ends - (n_steps - 1)
     within = np.concatenate([[0], np.cumsum(left_out)])
     # A last step that an end cut short is no step to be judged by.
-    good = (within[ends + 1] - within[starts] == n_steps) & data.whole_steps[ends]
+    good = (within[ends + 1] - within[starts] == n_steps) & data.free_steps[ends]
     known = good & (data.n_past[starts] >= n_earlier)
     # Where hardly an episode has a past, its first steps must do: as if from rest.
     return starts[known] if known.any() else starts[good]
@@ -210,7 +210,7 @@ def _rest(dataset: TransitionDataset, left_out: np.ndarray) -> TransitionDataset
 
 
 def _one_affine(part: TransitionDataset, model: DynamicsModel, **fit_settings: Any) -> DynamicsModel:
-    """The same with one affine model of all states, and nothing else."""
+    """The same with one affine model of all states, and, but for stops, nothing else."""
     choices = model.choices
     if choices.is_affine and not choices.products and not choices.held:
         return model

@@ -82,7 +82,7 @@ def places_to_start(data: Prepared, n_earlier: int, n_most: int = _MOST_PLACES) 
 
 def _go_on(data: Prepared) -> np.ndarray:
     """Which rows begin :data:`AHEAD` steps that follow one another, none of which is cut short, (n,)."""
-    n, whole, follows = len(data.states), data.whole_steps, data.n_past > 0
+    n, whole, follows = len(data.states), data.free_steps, data.n_past > 0
     found = np.zeros(n, dtype=bool)
     found[: max(0, n - AHEAD + 1)] = True
     for ahead in range(AHEAD):

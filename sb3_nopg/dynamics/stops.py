@@ -14,8 +14,10 @@ import torch as th
 
 from sb3_nopg.dynamics.coordinates import Coordinates
 
-# A value at an end of the range that occurs so often, and so many times as often as any other, is no accident.
-_LEAST_TIMES, _TIMES_AS_OFTEN = 3, 3.0
+# A value at an end of the range is no accident if so many steps end there, and so many times as many as at any value between.
+_LEAST_STEPS, _TIMES_AS_MANY = 3, 3.0
+# Where more than this share of the steps ends, somebody rests, or the column has few values.
+_MOST_STEPS = 0.5
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,14 @@ class Stop:
     above: bool
     value: float
 
+    def reached(self, states: th.Tensor) -> th.Tensor:
+        """
+        :param states: (n, d)
+        :return: which of them are at the stop, (n,)
+        """
+        values = states[:, self.coordinate]
+        return values >= self.value if self.above else values <= self.value
+
 
 def stopped_rows(next_states: th.Tensor, stops: Sequence[Stop]) -> th.Tensor:
     """
@@ -37,10 +47,9 @@ def stopped_rows(next_states: th.Tensor, stops: Sequence[Stop]) -> th.Tensor:
     :param stops: of their coordinates
     :return: which steps ended at a stop, (n,)
     """
-    stopped = th.zeros(len(next_states), dtype=th.bool)
+    stopped = th.zeros(len(next_states), dtype=th.bool, device=next_states.device)
     for stop in stops:
-        values = next_states[:, stop.coordinate]
-        stopped |= values >= stop.value if stop.above else values <= stop.value
+        stopped |= stop.reached(next_states)
     return stopped
 
 
@@ -58,10 +67,11 @@ def ends_reached_often(
     for number, column in enumerate(coordinates.plain):
         values, times = np.unique(next_states[:, number].numpy(), return_counts=True)
         # The other end may be a stop, too.
-        others = times[1:-1].max(initial=1)
+        between = times[1:-1].max(initial=1)
         for above in (False, True):
-            value, often = (values[-1], times[-1]) if above else (values[0], times[0])
+            value, n_steps = (values[-1], times[-1]) if above else (values[0], times[0])
             is_end_of_space = space is not None and math.isclose(value, space[int(above)][column], rel_tol=1e-6)
-            if is_end_of_space or often >= max(_LEAST_TIMES, _TIMES_AS_OFTEN * others):
+            is_often_met = n_steps >= max(_LEAST_STEPS, _TIMES_AS_MANY * between)
+            if (is_end_of_space or is_often_met) and n_steps <= _MOST_STEPS * len(next_states):
                 found.append(Stop(number, above, float(value)))
     return found

@@ -37,10 +37,10 @@ def code_version(module: str) -> str:
 
 
 @functools.cache
-def _read(source: bytes, name: str) -> tuple[list[str], str]:
+def _read(source: bytes, name: str) -> tuple[tuple[str, ...], str]:
     """What a module imports, and what it means. Kept, since experiments have most modules in common."""
     tree = ast.parse(source)
-    return list(_imports(tree, name)), _meaning(tree)
+    return tuple(_imports(tree, name)), _meaning(tree)
 
 
 def _files() -> dict[str, pathlib.Path]:

@@ -92,7 +92,8 @@ class ModelEstimator:
 
     @cached_property
     def _prepared(self) -> Prepared:
-        return Prepared.of(self.dataset, self.dynamics.coordinates.to(th.device("cpu")), self.dataset.rewards)
+        data = Prepared.of(self.dataset, self.dynamics.coordinates.to(th.device("cpu")), self.dataset.rewards)
+        return replace(data, stops=self.dynamics.choices.stops)
 
     @cached_property
     def equation(self) -> NodeEquation:
@@ -108,7 +109,7 @@ class ModelEstimator:
     def linear_controller(self) -> LinearController | None:
         """What least squares and a Riccati equation would do."""
         data, (low, high) = self._prepared, self.dynamics.action_range
-        whole = data.whole_steps
+        whole = data.free_steps
         return riccati_controller(
             self.dynamics.coordinates,
             data.states.numpy()[whole],

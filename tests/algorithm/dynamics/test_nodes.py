@@ -42,10 +42,12 @@ def test_nodes_lead_away_from_a_start_that_nobody_recorded(estimator):
 
 
 @pytest.mark.slow
-def test_value_iteration_finds_the_way_up_from_there():
-    """Episodes that start upright and never come to rest at the bottom, where the task starts."""
+@pytest.mark.parametrize("n_starts", [1, 200])
+def test_value_iteration_finds_the_way_up_from_there(n_starts):
+    """Episodes that start upright and never come to rest at the bottom, where the task starts, everywhere nearly the same."""
     data, _ = random_data(500, seed=0)
-    estimator = ModelEstimator.fit(data, HANGING, GAMMA, "cpu", seed=0, n_nodes=2500)
+    starts = HANGING + 0.1 * np.random.default_rng(0).normal(size=(n_starts, 3)) * (n_starts > 1)
+    estimator = ModelEstimator.fit(data, starts, GAMMA, "cpu", seed=0, n_nodes=2500)
     found = float(estimator.equation.initial_weights @ estimator.greedy.values)
     hanging_for_ever = -(np.pi**2) / (1.0 - GAMMA)
     assert hanging_for_ever + 100.0 < found < -100.0

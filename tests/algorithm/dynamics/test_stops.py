@@ -55,13 +55,67 @@ def test_predictions_away_from_the_stop_are_the_system_s(model):
     np.testing.assert_allclose(found, others.next_observations[slow], atol=3e-3)
 
 
-def test_without_the_stop_the_model_would_be_local():
-    data = swung()
-    whole = DynamicsModel.fit(data, n_nodes=200)
-    at_top_speed = stopped_rows(th.tensor(data.next_observations[:, [2]]), whole.choices.stops).numpy()
-    assert 0.02 < at_top_speed.mean() < 0.5
-    faster = DynamicsModel.fit(swung(pendulum), n_nodes=200)
-    assert faster.choices.stops == ()
+def test_without_the_stop_the_model_would_be_local(model, monkeypatch):
+    at_top_speed = stopped_rows(th.tensor(swung().next_observations[:, [2]]), model.choices.stops)
+    assert 0.02 < float(at_top_speed.double().mean()) < 0.5
+    monkeypatch.setattr("sb3_nopg.dynamics.choices.choose_stops", lambda data, widths: ())
+    without = DynamicsModel.fit(swung(), n_nodes=200)
+    assert not without.choices.is_affine
+    assert without.choices.unexplained > 1e-4
+
+
+def test_a_system_that_goes_faster_has_none():
+    assert DynamicsModel.fit(swung(pendulum), n_nodes=200).choices.stops == ()
+
+
+def test_starts_beyond_the_stop_do_not_move_it():
+    data = record(pendulum_with_top_speed, pendulum_reward, start=(3.1, 4.0), observe=on_circle, n_episodes=24)
+    assert float(np.abs(data.observations[:, 2]).max()) > 1.1 * TOP_SPEED
+    found, _ = DynamicsModel.fit(data, n_nodes=200).predict(np.array([[0.0, 1.0, TOP_SPEED]]), np.array([[1.0]]))
+    assert found[0, 2] == TOP_SPEED
+
+
+def test_a_column_of_two_values_does_not_hide_a_stop():
+    data, rng = swung(), np.random.default_rng(0)
+
+    def with_flag(observations):
+        return np.column_stack([observations, rng.integers(0, 2, len(observations))])
+
+    told = replace(data, observations=with_flag(data.observations), next_observations=with_flag(data.next_observations))
+    assert [stop.coordinate for stop in DynamicsModel.fit(told, n_nodes=100).choices.stops] == [0, 0]
+
+
+def test_what_never_changes_in_an_episode_has_no_stop():
+    """A set point, often at an end of its range: it stays where it is, and nothing stops it."""
+    set_points = np.clip(np.random.default_rng(1).uniform(-1.4, 1.4, 40), -1.0, 1.0)
+
+    def follow(states, actions):
+        velocity, point = states.T
+        return np.column_stack([0.9 * velocity + 0.1 * (1.0 + 0.5 * np.sin(2.5 * point)) * actions[:, 0], point])
+
+    episodes = []
+    for seed, point in enumerate(set_points):
+        one = record(lambda s, a, at=point: follow(np.column_stack([s[:, 0], [at] * len(s)]), a), n_episodes=1, seed=seed)
+        observed = np.column_stack([one.observations[:, 0], np.full(len(one), point)])
+        episodes.append(replace(one, observations=observed, episode_ids=np.full(len(one), seed)))
+    data = episodes[0].merge(*episodes)
+    assert (np.abs(data.next_observations[:, 1]) == 1.0).mean() > 0.1
+    assert DynamicsModel.fit(data, n_nodes=100).choices.stops == ()
+
+
+def test_where_the_task_ends_nothing_stops():
+    """A reading that stays at one as long as the task goes on, and shows where it is when that ends it."""
+
+    def saturates(states, actions):
+        velocity = 0.95 * states[:, 1] + 0.3 * actions[:, 0]
+        position = states[:, 0] + 0.3 * velocity
+        return np.column_stack([np.where(position > 1.3, position, position.clip(-9.0, 1.0)), velocity])
+
+    data = record(saturates, start=(1.0, 1.0), n_episodes=60, ends=lambda state: state[0] > 1.3)
+    model = DynamicsModel.fit(data, n_nodes=200)
+    assert data.terminals.any()
+    assert not any(stop.above for stop in model.choices.stops)
+    assert float(model.bounds.cross(th.tensor([[1.39, 0.0]], dtype=th.float64)).goes_on) < 0.5
 
 
 @pytest.mark.parametrize("n_stopped", [1, 2])
@@ -113,6 +167,6 @@ def test_coarse_sensors_are_no_stops():
 def test_a_model_like_another_has_its_stops(model):
     part = swung(n_episodes=8, seed=3)
     again = DynamicsModel.fit(part, n_nodes=100, like=model)
-    assert again.bounds.stops_high.tolist() == [True, False]
+    assert again.bounds.highest.tolist() == [TOP_SPEED, np.inf]
     found, _ = again.predict(np.array([[0.0, 1.0, TOP_SPEED]]), np.array([[1.0]]))
     assert found[0, 2] == TOP_SPEED

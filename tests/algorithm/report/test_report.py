@@ -91,9 +91,13 @@ def test_every_picture_shows_something(pendulum):
         for picture in pictures(section(page, name)):
             pixels = picture[..., :3].reshape(-1, 3)
             assert pixels.std() > 0.05
-            # Coloured areas, and not only frames, marks and letters; of training there is no more than a line.
+            # Coloured areas, and not only frames, marks and letters; of training there is no more than a line, and a pendulum
+            # that swings up is in few places.
             colorful = np.ptp(pixels, axis=1) > 0.2
-            assert colorful.mean() > {"learning": 0.001, "support": 0.005}.get(name, 0.01), (name, colorful.mean())
+            assert colorful.mean() > {"learning": 0.001, "support": 0.005, "distribution": 0.005}.get(name, 0.01), (
+                name,
+                colorful.mean(),
+            )
 
 
 def test_the_page_needs_no_other_file_and_its_figures_lie_beside_it(pendulum):
