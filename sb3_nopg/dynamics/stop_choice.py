@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch as th
 
 from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.cross_validation import share_unexplained, unexplained, widest_good
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
 from sb3_nopg.dynamics.regression import Form, Kernel, Regressions
@@ -54,9 +55,9 @@ def _candidates(data: Prepared) -> list[Stop]:
     space, whole = data.dataset.observation_space, th.from_numpy(data.free_steps)
     ends = None if space is None else (space.low.ravel(), space.high.ravel())
     found = ends_reached_often(data.coordinates, data.next_states[whole], ends)
-    last = data.next_states[data.terminals]
     # Where the task ends, what lies beyond is known: its end.
-    return [stop for stop in found if not bool(stop.reached(last).any())]
+    bounds = Bounds.of(data.coordinates, data.states, data.next_states, data.terminals)
+    return [stop for stop in found if not bool((bounds.ends_high if stop.above else bounds.ends_low)[stop.coordinate])]
 
 
 def _that_count(data: Prepared, free: Prepared, widths: tuple[float, ...]) -> list[Stop]:

@@ -118,6 +118,14 @@ def test_where_the_task_ends_nothing_stops():
     assert float(model.bounds.cross(th.tensor([[1.39, 0.0]], dtype=th.float64)).goes_on) < 0.5
 
 
+def test_an_end_of_the_task_at_top_speed_is_not_because_of_it(model):
+    data = swung()
+    fast = np.flatnonzero(data.next_observations[:, 2] == TOP_SPEED)
+    terminals = np.zeros(len(data), dtype=bool)
+    terminals[fast[0]] = True
+    assert DynamicsModel.fit(replace(data, terminals=terminals), n_nodes=100).choices.stops == model.choices.stops
+
+
 @pytest.mark.parametrize("n_stopped", [1, 2])
 def test_one_step_is_enough_at_an_end_of_the_observation_space(n_stopped):
     data = swung()
