@@ -27,6 +27,7 @@ from sb3_nopg.experiments import cartpole_trials, pendulum_trials
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3RLPY_VERSION
 from sb3_nopg.experiments.d3rlpy_trials import d3rlpy_trials
 from sb3_nopg.experiments.experiment import Result, Trial
+from sb3_nopg.experiments.random_agent import updates_of
 
 RESULTS = Path(__file__).parent / "results" / "learning_time.json"
 # Names of the experiments' methods.
@@ -38,7 +39,6 @@ TASKS: dict[str, tuple[Callable[[Trial], Result], Trial]] = {
         {"system": "identified rig", "samples": 5000, "evaluation_steps": 10_000},
     ),
 }
-_NOPG_UPDATES = 500
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _trial(task: str, method: str, seed: int) -> dict[str, Any]:
     run, parameters = TASKS[task]
-    trial = {"method": METHODS[method], **parameters, "seed": seed, "updates": _updates(method)}
+    trial = {"method": METHODS[method], **parameters, "seed": seed, **_updates(method)}
     before = _processor_seconds()
     result = run(trial)
     return {
@@ -75,9 +75,11 @@ def _trial(task: str, method: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _updates(method: str) -> int:
-    # As many as in the experiments.
-    return d3rlpy_trials([{}], quick=False, n_seeds=1)[0]["updates"] if method == "IQL" else _NOPG_UPDATES
+def _updates(method: str) -> Trial:
+    """As many as in the experiments."""
+    if method == "IQL":
+        return {"updates": d3rlpy_trials([{}], quick=False, n_seeds=1)[0]["updates"]}
+    return updates_of(METHODS[method], quick=False)
 
 
 def _processor_seconds() -> float:
@@ -96,9 +98,9 @@ def _write(path: Path, results: dict[str, Any]) -> None:
     said = results["conditions"]
     notes = (
         "Learning: by the clock, from data to the policy that was chosen, without its evaluation. Processor: with it, of "
-        f"one core. NOPG-D with its defaults, {_NOPG_UPDATES} updates and the candidates' judging; IQL of d3rlpy "
-        f"{D3RLPY_VERSION}, {_updates('IQL'):,} updates. Returns: of 500 steps from hanging; of 10,000 steps, "
-        "mean of ten starts."
+        f"one core. NOPG-D with its defaults, {_updates('NOPG-D')['updates']} updates and the candidates' judging; IQL of "
+        f"d3rlpy {D3RLPY_VERSION}, {_updates('IQL')['updates']:,} updates. Returns: of 500 steps from hanging; of "
+        "10,000 steps, mean of ten starts."
     )
     path.with_suffix(".md").write_text(
         "\n".join([*lines, "", notes, "", f"`{said['command']}`, load {said['load_average']}", ""]), encoding="utf-8"

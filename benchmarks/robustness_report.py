@@ -133,5 +133,5 @@ def _draw(path: Path, groups: list[tuple[Row, str, list[Trial]]]) -> None:
         axis.set_ylabel(f"{row.name}\n{method}, {row.unit}", rotation=0, ha="right", va="center", fontsize=8)
     axes[-1, 0].set_xlabel("one dot a start, one line of dots a seed")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
     plt.close(figure)

@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.overview import write_overview
 
 RESULTS = Path(__file__).parent / "results"
 COMPARISONS = ("pendulum-grid", "pendulum-random", "cartpole-random", "mountain-car")
-D3RLPY = ("IQL", "TD3+BC", "CQL", "ReBRAC")
 
 
 def trials_of(name: str) -> list[dict[str, Any]]:
@@ -28,7 +28,7 @@ def trials_of(name: str) -> list[dict[str, Any]]:
     """
     folder = RESULTS / "reproduction"
     trials = [trial for trial in _full_run(folder / f"{name}.json.gz") if not _method(trial).endswith(", defaults")]
-    trials += [trial for trial in _full_run(folder / "with-d3rlpy" / f"{name}.json.gz") if _method(trial) in D3RLPY]
+    trials += [trial for trial in _full_run(folder / "with-d3rlpy" / f"{name}.json.gz") if _method(trial) in D3RLPY_METHODS]
     today = folder / "todays-defaults" / f"{name}.jsonl"
     lines = today.read_text(encoding="utf-8").splitlines() if today.exists() else []
     # First of all methods in figure and table.
@@ -43,16 +43,16 @@ def _method(trial: dict[str, Any]) -> str:
     return trial["trial"]["method"]
 
 
-def main() -> None:
-    """Write benchmarks/results/which_method.md and .png."""
+def write(into: Path) -> None:
+    """:param into: folder for which_method.md and .png"""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for comparison in COMPARISONS:
             (folder / f"{comparison}.json").write_text(json.dumps({"trials": trials_of(comparison)}), encoding="utf-8")
         write_overview(folder, Extent())
         for kind in ("md", "png"):
-            (RESULTS / f"which_method.{kind}").write_bytes((folder / f"overview.{kind}").read_bytes())
+            (into / f"which_method.{kind}").write_bytes((folder / f"overview.{kind}").read_bytes())
 
 
 if __name__ == "__main__":
-    main()
+    write(RESULTS)

@@ -120,8 +120,8 @@ class Bounds:
 
     def to(self, device: th.device) -> "Bounds":
         """The same on a device."""
-        names = ["low", "high", "ends_low", "ends_high", "limit_columns", "limits", "limit_width", "room"]
-        names += ["lowest", "highest"]
+        of_ends = ("low", "high", "ends_low", "ends_high", "room", "lowest", "highest")
+        names = (*of_ends, "limit_columns", "limits", "limit_width")
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in names}
         return replace(self, coordinates=self.coordinates.to(device), **tensors)
 

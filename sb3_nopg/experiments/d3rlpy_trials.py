@@ -6,7 +6,8 @@ from sb3_nopg.experiments.experiment import Result, Trial
 
 # ReBRAC holds next actions against the recorded ones: one-step samples have none, and CQL stands in.
 _ON_EPISODES, _ON_SAMPLES = ("IQL", "TD3+BC", "ReBRAC"), ("IQL", "TD3+BC", "CQL")
-_METHODS = (*_ON_EPISODES, "CQL")
+#: all that there are
+METHODS = (*_ON_EPISODES, "CQL")
 # Each takes minutes, and none of our own methods decides which settings they get.
 _MOST_SEEDS = 3
 # Of 256 samples each, of ReBRAC's 1,024: five hundred passes over the largest of these data sets, and thousands over most.
@@ -34,7 +35,7 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     :param results: parameters and result of each trial
     :return: what a reader must know of those by d3rlpy's algorithms; nothing where there are none
     """
-    trials = [trial for trial, _ in results if trial["method"] in _METHODS]
+    trials = [trial for trial, _ in results if trial["method"] in METHODS]
     if not trials:
         return []
     updates, n_seeds = max(trial["updates"] for trial in trials), len({trial["seed"] for trial in trials})

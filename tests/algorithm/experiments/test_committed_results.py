@@ -1,6 +1,7 @@
 """What is committed of full runs: reports that follow from their numbers, and documentation that follows from both."""
 
 import gzip
+import importlib.util
 import json
 import re
 
@@ -111,3 +112,13 @@ def test_the_documentation_says_what_the_results_do(name, across, n_cells):
             assert cell.replace("−", "-") in renderings(known, COUNTED.get(name)), (system, method, column)
             checked += 1
     assert checked == n_cells
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_the_choice_of_methods_follows_from_all_results(tmp_path):
+    program = importlib.util.spec_from_file_location("which_method", REPOSITORY / "benchmarks" / "which_method.py")
+    which_method = importlib.util.module_from_spec(program)
+    program.loader.exec_module(which_method)
+    which_method.write(tmp_path)
+    committed = REPOSITORY / "benchmarks" / "results" / "which_method.md"
+    assert (tmp_path / committed.name).read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
