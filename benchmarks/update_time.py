@@ -30,7 +30,10 @@ from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
 from sb3_nopg.bellman.bundle import Bundle, follow_policy
 from sb3_nopg.bellman.gradient import gradient_along_trajectories
 from sb3_nopg.bellman.settings import grouped
+from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.trajectories import draw_noise
+from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.policies.step_function import remembered
 from scale_problem import random_cartpole
 
 RESULT = Path(__file__).parent / "results" / "update_time.json"
@@ -235,6 +238,15 @@ def affine_system(n: int) -> dict[str, np.ndarray]:
     }
 
 
+def network_alone(dynamics: DynamicsModel, policy: NOPGPolicy, bundle: Bundle) -> None:
+    """What the policy's network takes of a gradient: its actions one step after the other, their slopes, the backward pass."""
+    steps, seen = remembered(policy), dynamics.coordinates.decode(bundle.starts).numpy()
+    for _ in range(bundle.n_steps):
+        steps(seen, None)
+    actions, _ = steps.answers()
+    steps.push_back(th.ones_like(actions))
+
+
 def trajectories(name: str, data: dict[str, np.ndarray]) -> dict[str, Any]:
     """Seconds of 64 trajectories of 100 steps through the model, with their gradient."""
     starts = data["observations"][:N_TRAJECTORIES]
@@ -245,7 +257,8 @@ def trajectories(name: str, data: dict[str, np.ndarray]) -> dict[str, Any]:
     noise = draw_noise(dynamics, N_STEPS, N_TRAJECTORIES, th.Generator().manual_seed(SEED))
     bundle = Bundle(dynamics.coordinates.encode(th.from_numpy(starts)), N_STEPS, 0.99, noise)
     seconds = {}
-    for part, work in (("forward", follow_policy), ("whole", gradient_along_trajectories)):
+    work_of = {"forward": follow_policy, "whole": gradient_along_trajectories, "network": network_alone}
+    for part, work in work_of.items():
         work(dynamics, model.policy, bundle)
         start, processor_start = time.perf_counter(), time.process_time()
         for _ in range(10):
@@ -277,8 +290,8 @@ def main() -> None:
     print(f"       n   prepare     update  truncated   {stage_names}")
     rows, exponent = growth(GROWTH_SIZES[:2] if quick else GROWTH_SIZES)
     print(f"exponent of growth: {exponent:.2f}")
-    print(f"\n{N_TRAJECTORIES} trajectories of {N_STEPS} steps, n = {N_TRANSITIONS}, ms: forward, with their gradient;")
-    print("each by the clock and by the processor; numbers of maps")
+    print(f"\n{N_TRAJECTORIES} trajectories of {N_STEPS} steps, n = {N_TRANSITIONS}, ms: forward, with their gradient,")
+    print("the network alone; each by the clock and by the processor; numbers of maps")
     systems = {"affine": affine_system, "pendulum": random_pendulum, "cart-pole": random_cartpole}
     names = list(systems)[: 1 if quick else None]
     along = [trajectories(name, systems[name](N_TRANSITIONS)) for name in names]
