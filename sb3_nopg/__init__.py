@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from sb3_nopg.policies.nopg_policy import NOPGPolicy
     from sb3_nopg.prediction.bias_bounds import bias_bound_regression, bias_bound_value
     from sb3_nopg.prediction.following import follow
-    from sb3_nopg.prediction.judge import Judgement, judge
+    from sb3_nopg.prediction.judge import judge
+    from sb3_nopg.prediction.judgement import Judgement
 
 __version__ = "0.2.0"
 
@@ -55,7 +56,7 @@ _MODULES = {
     "ExportError": "common.errors",
     "FixedReplayBuffer": "data.buffer",
     "InputError": "common.errors",
-    "Judgement": "prediction.judge",
+    "Judgement": "prediction.judgement",
     "NOPGPolicy": "policies.nopg_policy",
     "Quantities": "data.quantities",
     "SampleSettings": "bellman.settings",

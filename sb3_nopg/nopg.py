@@ -39,7 +39,7 @@ from sb3_nopg.policies.nopg_policy import (
 )
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
-from sb3_nopg.prediction.judge import Judged, Judgement
+from sb3_nopg.prediction.judgement import Judged, Judgement, Leaving
 from sb3_nopg.prediction.questions import Questions
 from sb3_nopg.prediction.starts import Starts
 from sb3_nopg.training.attaching import attach, check_data
@@ -114,7 +114,7 @@ class NOPG(Questions, ResumableAlgorithm):
         "MlpPolicy": DeterministicMlpPolicy,
         "LinearPolicy": DeterministicLinearPolicy,
     }
-    _saved_records = (Candidate, Judged, Judgement, Quantities)
+    _saved_records = (Candidate, Judged, Judgement, Leaving, Quantities)
 
     def __init__(
         self,

@@ -22,6 +22,10 @@ LIMIT_HELP = (
     "Ends of a state's column, by number (from 0) or name, beyond which the task counts as lost: 0=-0.35:0.35, or theta=:2; "
     "may be repeated."
 )
+ANGLE_HELP = (
+    "Two of the state's columns, by number (from 0) or name, that are cosine and sine of an angle: 0,1; may be repeated, or "
+    "none for no angles. By default they are found."
+)
 REWARD_HELP = (
     "A formula over s (state), a (action), s2 (next state) and the columns' names instead of the data's rewards: "
     "'cos(s2[1]) - 0.1*a[0]**2', 'cos(next_theta) - 0.1*u**2'."
@@ -67,6 +71,23 @@ def limits(option: str, given: list[str] | None) -> dict[int | str, Limit] | Non
             fix = "Write a column's number or name and its ends once, like 0=-0.35:0.35 or theta=:2"
             raise InputError(option, f"{text!r} is no limit", fix) from error
     return found or None
+
+
+def angles(option: str, given: list[str] | None) -> list[tuple[int | str, int | str]] | None:
+    """
+    :param option: that the texts were given to
+    :param given: like ``0,1`` or ``cos_theta,sin_theta``, or ``none`` by itself
+    :return: pairs of columns; None to find them
+    """
+    if given == ["none"]:
+        return []
+    pairs = []
+    for text in given or []:
+        columns = [int(part) if part.strip().isdecimal() else part.strip() for part in text.split(",")]
+        if len(columns) != 2 or "" in columns:
+            raise InputError(option, f"{text!r} is no pair of columns", "Write two numbers or names, like 0,1, or none")
+        pairs.append((columns[0], columns[1]))
+    return pairs or None
 
 
 def labels(text: str | None) -> list[str] | None:

@@ -165,7 +165,7 @@ class _Learner:
             return model.export(folder / "policy.onnx")
 
     def _judge(self, new: pathlib.Path, last: pathlib.Path) -> tuple[str, bool]:
-        """What the data say of both; the new one is flown unless it is told apart as worse."""
+        """What the data say of both; the new one is flown unless it is clearly worse, or goes where nothing was recorded."""
         with waiting("judging the new policy against the last"):
             judgement = judge(
                 self._data,
@@ -176,7 +176,7 @@ class _Learner:
                 reward=self.task.reward,
                 seed=self._seed,
             )
-        worse = judgement.ranking[0].name == "the last one" and bool(judgement.told_apart)
+        worse = judgement.ranking[0].name == "the last one" and judgement.is_clear
         return judgement.text()[:1].upper() + judgement.text()[1:], not worse
 
     def _predicted_share(self, model: DynamicsModel, policy: pathlib.Path) -> float:

@@ -16,8 +16,8 @@ from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
 from sb3_nopg.common.numbers import check_number
-from sb3_nopg.prediction.judge import Judgement
 from sb3_nopg.prediction.judge import judge as judge_policies
+from sb3_nopg.prediction.judgement import Judgement
 
 
 @one_line_errors
@@ -45,6 +45,7 @@ def judge(
         typer.Option(help="A state where the task starts, like -1,0,0; may be repeated. By default as the data's episodes."),
     ] = None,
     limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
+    angle: Annotated[list[str] | None, typer.Option(help=arguments.ANGLE_HELP)] = None,
     reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,
     level: Annotated[float, typer.Option(help="Of the intervals, between 0 and 1.")] = 0.95,
     env: Annotated[str | None, typer.Option(help="Environment that a recipe asks for transitions.")] = None,
@@ -70,6 +71,7 @@ def judge(
             initial_states=arguments.states("--initial-states", initial_states),
             n_steps=steps,
             limits=arguments.limits("--limit", limit),
+            angles=arguments.angles("--angle", angle),
             reward=reward,
             level=level,
             seed=seed,
@@ -116,7 +118,7 @@ def _show(judgement: Judgement, level: float) -> None:
             str(rank),
             one.name,
             f"{one.score:.4g}",
-            f"{one.low:.4g} to {one.high:.4g}",
+            one.interval(),
             f"{100 * one.lasting:.0f} %",
             f"{100 * one.chatter:.1f} %",
         )

@@ -28,6 +28,7 @@ def model(
     ] = None,
     names: Annotated[str | None, typer.Option(help="Of the state's columns, like x,sin,cos; by default the data's.")] = None,
     limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
+    angle: Annotated[list[str] | None, typer.Option(help=arguments.ANGLE_HELP)] = None,
     reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,
     env: Annotated[str | None, typer.Option(help="Environment that a recipe asks for transitions.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of what is left out, and a recipe.")] = 0,
@@ -45,7 +46,11 @@ def model(
     columns = arguments.labels(names)
     if columns is not None and len(columns) != recorded.observation_dim:
         raise InputError("--names", f"{len(columns)} names", f"Give one for each of {recorded.observation_dim} columns")
-    settings: dict[str, Any] = {"limits": arguments.limits("--limit", limit), "reward": reward}
+    settings: dict[str, Any] = {
+        "limits": arguments.limits("--limit", limit),
+        "angles": arguments.angles("--angle", angle),
+        "reward": reward,
+    }
     check_model_settings(recorded, settings)
     with waiting("fitting the model"):
         found = DynamicsModel.fit(recorded, seed=seed, **settings)

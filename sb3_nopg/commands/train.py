@@ -96,6 +96,7 @@ def train(
         ),
     ] = _DEFAULTS["horizon"],
     limit: Annotated[list[str] | None, typer.Option(help=arguments.LIMIT_HELP)] = None,
+    angle: Annotated[list[str] | None, typer.Option(help=arguments.ANGLE_HELP)] = None,
     reward: Annotated[str | None, typer.Option(help=arguments.REWARD_HELP)] = None,
     estimator: Annotated[
         list[str] | None,
@@ -127,7 +128,7 @@ def train(
     check_output("--output", progress_path(output))
     if output.exists() and not overwrite:
         raise InputError("--output", f"{output} is there already", "Choose another name, or pass --overwrite")
-    kwargs = _model_kwargs(transitions, limit, reward)
+    kwargs = _model_kwargs(transitions, limit, angle, reward)
     dataset = arguments.load_data(data, env, seed, trust=trust)
     model = _CLASSES[algo](
         policy.value,
@@ -164,8 +165,14 @@ def _learn(model: NOPG, updates: int, output: pathlib.Path) -> None:
         model.save(partial)
 
 
-def _model_kwargs(transitions: TransitionsFrom, limit: list[str] | None, reward: str | None) -> dict[str, Any] | None:
-    given: dict[str, Any] = {"limits": arguments.limits("--limit", limit), "reward": reward}
+def _model_kwargs(
+    transitions: TransitionsFrom, limit: list[str] | None, angle: list[str] | None, reward: str | None
+) -> dict[str, Any] | None:
+    given: dict[str, Any] = {
+        "limits": arguments.limits("--limit", limit),
+        "angles": arguments.angles("--angle", angle),
+        "reward": reward,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     if given and transitions is TransitionsFrom.SAMPLES:
         fix = "Drop it; `nopg data convert --relabel` gives data another reward"

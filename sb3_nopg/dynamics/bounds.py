@@ -287,6 +287,8 @@ def _checked_limits(
             low, high = (bound if end is None else float(end) for end, bound in zip(limit, (-math.inf, math.inf), strict=True))
         except (TypeError, ValueError) as error:
             raise InputError("limits", f"{limit!r} for column {named}", "Give (smallest, largest), None for no end") from error
+        if math.isnan(low) or math.isnan(high):
+            raise InputError("limits", f"{limit!r} for column {named}", "Give (smallest, largest), None for no end")
         values = observations[:, int(column)]
         inside = int(((values >= low) & (values <= high)).sum())
         if not low < high or not inside:

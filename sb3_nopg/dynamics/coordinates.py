@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import is_count
-from sb3_nopg.data.column_heads import angle_of, is_sine
+from sb3_nopg.data.column_heads import angle_of, identifier, is_sine
 
 # How far from the unit circle a pair of columns may lie, in any row: encoders and files round.
 _ROUNDING = 1e-3
@@ -54,16 +55,16 @@ class Coordinates:
     def of(
         cls,
         observations: th.Tensor,
-        angles: Sequence[tuple[int, int]] | None = None,
+        angles: Sequence[tuple[int | str, int | str]] | None = None,
         columns: tuple[str, ...] | None = None,
     ) -> "Coordinates":
         """
         :param observations: states and next states, (n, d_s)
-        :param angles: pairs of columns; None to find them
+        :param angles: pairs of columns, by number or name; None to find them
         :param columns: names of the columns; None where they have none
         """
         n_columns = observations.shape[1]
-        pairs = find_angles(observations) if angles is None else _checked(observations, angles)
+        pairs = find_angles(observations) if angles is None else _checked(observations, angles, columns)
         paired = {column for pair in pairs for column in pair}
         spread = observations.max(dim=0).values - observations.min(dim=0).values
         moves = spread > 1e-9 * observations.abs().amax(dim=0).clamp_min(1e-12)
@@ -114,14 +115,18 @@ class Coordinates:
         """Where each column of an observation stands among plain coordinates, cosines, sines and fixed columns, (d_s,)."""
         firsts, seconds = [i for i, _ in self.angles], [j for _, j in self.angles]
         moving = [*self.plain, *firsts, *seconds]
-        still = [i for i in range(len(self.fixed)) if i not in moving]
-        return th.tensor([*moving, *still], device=self.fixed.device).argsort()
+        return th.tensor([*moving, *self.still_columns], device=self.fixed.device).argsort()
+
+    @cached_property
+    def still_columns(self) -> tuple[int, ...]:
+        """Columns that never change."""
+        moving = {*self.plain, *(column for pair in self.angles for column in pair)}
+        return tuple(i for i in range(len(self.fixed)) if i not in moving)
 
     @cached_property
     def still(self) -> th.Tensor:
         """Columns that never change, as they are, (number of them,)."""
-        moving = {*self.plain, *(column for pair in self.angles for column in pair)}
-        return self.fixed[[i for i in range(len(self.fixed)) if i not in moving]]
+        return self.fixed[list(self.still_columns)]
 
     @cached_property
     def _zero_angles(self) -> th.Tensor:
@@ -194,7 +199,15 @@ class Coordinates:
             found.append(f"angle({columns[i]}, {columns[j]})" if angle is None or angle in columns else angle)
         return tuple(found)
 
+    def column_name(self, number: int) -> str:
+        """
+        :param number: of a column of the observation
+        """
+        return f"column {number}" if self.columns is None else self.columns[number]
+
     def _columns(self, columns: Sequence[str] | None) -> Sequence[str]:
+        if columns is not None and len(columns) != len(self.fixed):
+            raise InputError("names", f"{len(columns)} names for {len(self.fixed)} columns", "Give one for each")
         return columns or self.columns or [f"s[{i}]" for i in range(len(self.fixed))]
 
     def shown(self, states: np.ndarray, columns: Sequence[str] | None = None) -> np.ndarray:
@@ -254,17 +267,21 @@ def _off_circle(observations: th.Tensor, i: int, j: int) -> float:
     return float((observations[:, i].square() + observations[:, j].square() - 1.0).abs().max())
 
 
-def _checked(observations: th.Tensor, angles: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def _checked(
+    observations: th.Tensor, angles: Sequence[tuple[int | str, int | str]], columns: Sequence[str] | None
+) -> tuple[tuple[int, int], ...]:
     pairs: list[tuple[int, int]] = []
-    n_columns = observations.shape[1]
+    n_columns, known = observations.shape[1], {identifier(name): number for number, name in enumerate(columns or ())}
     if not isinstance(angles, tuple | list):
         raise InputError("angles", f"{angles!r} is no list of pairs", "Give pairs of columns, or () for none")
     for pair in angles:
-        are_columns = isinstance(pair, tuple | list) and all(is_count(i, 0, n_columns - 1) for i in pair)
-        if not are_columns or len(pair) != 2 or pair[0] == pair[1]:
-            raise InputError("angles", f"{pair!r} is no pair of columns", f"Give two of the columns 0 to {n_columns - 1}")
-        i, j = int(pair[0]), int(pair[1])
-        if {i, j} & {column for known in pairs for column in known}:
+        numbers = [known.get(identifier(i), i) if isinstance(i, str) else i for i in pair] if _is_pair(pair) else []
+        if len(set(numbers)) != 2 or not all(is_count(i, 0, n_columns - 1) for i in numbers):
+            names = f", or of {', '.join(columns)}" if columns else ""
+            fix = f"Give two of the columns 0 to {n_columns - 1}{names}"
+            raise InputError("angles", f"{pair!r} is no pair of columns", fix)
+        i, j = map(int, numbers)
+        if {i, j} & {column for pair in pairs for column in pair}:
             raise InputError("angles", f"column {i} or {j} belongs to two angles", "Name each column once")
         off = _off_circle(observations, i, j)
         if off > 0.1:
@@ -275,3 +292,7 @@ def _checked(observations: th.Tensor, angles: Sequence[tuple[int, int]]) -> tupl
             )
         pairs.append((i, j))
     return tuple(pairs)
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(i, str) or is_count(i, 0) for i in pair)

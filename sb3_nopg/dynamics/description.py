@@ -109,12 +109,11 @@ def _ends(model: Described, columns: Sequence[str] | None) -> str:
         for name, ends, edge, before in zip(names, flags.tolist(), *pairs, strict=True):
             if ends:
                 found.append(f"{'below' if before > edge else 'above'} {edge:.3g} in {name}")
-    if len(bounds.limit_columns):
+    limited = bounds.limit_columns[bounds.limits.isfinite().any(dim=1)].tolist()
+    if limited:
         known = columns or model.coordinates.columns
-        n_limits = len(bounds.limit_columns)
-        unnamed = f"{n_limits} column{'s' if n_limits > 1 else ''}"
-        limited = unnamed if known is None else " and ".join(known[i] for i in bounds.limit_columns.tolist())
-        found.append(f"at the limits of {limited}")
+        unnamed = f"{len(limited)} column{'s' if len(limited) > 1 else ''}"
+        found.append(f"at the limits of {unnamed if known is None else ' and '.join(known[i] for i in limited)}")
     return ", ".join(found) if found else "nowhere, as far as the data show"
 
 

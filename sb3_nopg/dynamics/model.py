@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import torch as th
 
+from sb3_nopg.common.checks import check_rows, check_states
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.common.progress import phase
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
 from sb3_nopg.dynamics.choices import Choices, choose
@@ -64,7 +65,7 @@ class DynamicsModel:
         cls,
         dataset: TransitionDataset,
         *,
-        angles: Sequence[tuple[int, int]] | None = None,
+        angles: Sequence[tuple[int | str, int | str]] | None = None,
         limits: Mapping[int | str, Limit] | None = None,
         reward: str | RewardFunction | None = None,
         bandwidth: float | None = None,
@@ -77,7 +78,8 @@ class DynamicsModel:
     ) -> "DynamicsModel":
         """
         :param dataset: recorded transitions
-        :param angles: pairs of columns that are cosine and sine of an angle; None to find them, () for none
+        :param angles: pairs of columns that are cosine and sine of an angle, by number or name; None to find them, () for
+            none
         :param limits: smallest and largest value of columns, by number or name, beyond which the task counts as lost; None as
             an end for no end
         :param reward: an expression over s, a, s2 and the names of columns, or a function of them, used exactly; None to learn
@@ -90,7 +92,10 @@ class DynamicsModel:
         :param like: a model of the same system whose coordinates and choices to take over
         :param seed: of the nodes and of what is left out
         """
+        check_dataset(dataset)
         check_numbers(bandwidth, n_earlier_steps, n_nodes)
+        if initial_states is not None:
+            initial_states = check_states("initial_states", initial_states, dataset.observation_dim)
         check_number("noise_scale", noise_scale, 0.0, np.inf, low_included=True)
         rewards = np.array(dataset.rewards, dtype=np.float64)
         if reward is not None:
@@ -136,7 +141,7 @@ class DynamicsModel:
             without = regressions_of(data, replace(frictionless, n_earlier=0), choices, with_reward=given is None)
         action_range = action_range_of(dataset)
         generator = th.Generator().manual_seed(seed)
-        first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(np.atleast_2d(initial_states)))
+        first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(initial_states))
         n_nodes = usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
         with phase("nodes"):
             nodes = compile_nodes(
@@ -239,12 +244,13 @@ class DynamicsModel:
             (m, n_earlier_steps · (d_a + d)) or more; None for a system that nobody has acted on
         :return: next observations, (m, d_s), and rewards, (m,)
         """
-        device, d = self.noise.device, self.coordinates.dim
-        states = self.coordinates.encode(float_tensor(np.atleast_2d(observations)).to(device))
-        applied = self.clip(float_tensor(actions).reshape(len(states), -1).to(device))
+        device, d, n = self.noise.device, self.coordinates.dim, len(np.atleast_2d(observations))
+        seen = check_states("observations", observations, len(self.coordinates.fixed))
+        states = self.coordinates.encode(float_tensor(seen).to(device))
+        applied = self.clip(float_tensor(check_rows("actions", actions, n, self.features.n_actions)).to(device))
         past = self.past_at_rest(states)
         if earlier is not None:
-            past = float_tensor(earlier).reshape(len(states), -1).to(device)[:, : past.shape[1]]
+            past = float_tensor(check_rows("earlier", earlier, n, past.shape[1], or_more=True)).to(device)[:, : past.shape[1]]
         inputs = th.cat([self.features(applied), past], dim=1)
         change = self.nodes.evaluate(states, inputs, self.nodes.locate(states))
         moved = self.bounds.hold(states + change[:, :d])

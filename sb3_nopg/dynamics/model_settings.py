@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.dataset import TransitionDataset
@@ -17,21 +18,26 @@ from sb3_nopg.dynamics.rewards import rewards_of
 
 #: transitions per coefficient of one affine model, at least
 LEAST_ROWS = 2
-# Fewer have nothing between them.
-_LEAST_NODES = 2
+# Fewer have nothing between them; more take longer than anybody waits.
+_LEAST_NODES, _MOST_NODES = 2, 1_000_000
+# A column that never changes may be rounded otherwise.
+_SAME = 1e-4
 
 
-def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any]) -> None:
+def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any], starts: Any = None) -> None:
     """
     :param dataset: recorded transitions
     :param settings: angles, limits, reward, … as for :meth:`DynamicsModel.fit`
+    :param starts: observations that a user says the task starts from; None for none
     :raises InputError: where they do not go with the data
     """
     observations = float_tensor(np.concatenate([dataset.observations, dataset.next_observations]))
     coordinates = Coordinates.of(observations, settings.get("angles"), column_names(dataset))
     states = coordinates.encode(float_tensor(dataset.observations))
     nothing = th.zeros(len(states), dtype=th.bool)
-    Bounds.of(coordinates, states, states, nothing, settings.get("limits"))
+    bounds = Bounds.of(coordinates, states, states, nothing, settings.get("limits"))
+    if starts is not None:
+        check_starts("initial_states", check_states("initial_states", starts, dataset.observation_dim), bounds)
     if settings.get("reward") is not None:
         rewards_of(settings["reward"], dataset)
     check_numbers(*(settings.get(name) for name in ("bandwidth", "n_earlier_steps", "n_nodes")))
@@ -43,7 +49,31 @@ def check_numbers(bandwidth: Any, n_earlier_steps: Any, n_nodes: Any) -> None:
     fix = "Give a larger number, or leave it out"
     check_number("bandwidth", bandwidth, 0.0, np.inf, high_included=True, optional=True, fix=fix)
     check_count("n_earlier_steps", n_earlier_steps, 0, MOST_EARLIER, optional=True)
-    check_count("n_nodes", n_nodes, _LEAST_NODES, optional=True)
+    check_count("n_nodes", n_nodes, _LEAST_NODES, _MOST_NODES, optional=True)
+
+
+def check_starts(name: str, starts: np.ndarray, bounds: Bounds) -> None:
+    """
+    :param name: what to call them in an error
+    :param starts: observations, (m, d_s)
+    :param bounds: of the model
+    :raises InputError: where the task is lost before it begins, or a start differs from the data where these never change
+    """
+    coordinates, limits = bounds.coordinates, bounds.limits.cpu().numpy()
+    for column, (low, high) in zip(bounds.limit_columns.tolist(), limits.tolist(), strict=True):
+        row = _first(~((starts[:, column] >= low) & (starts[:, column] <= high)))
+        if row is not None:
+            what = f"row {row} has {starts[row, column]:g} in {coordinates.column_name(column)}"
+            raise InputError(name, f"{what}, beyond its limits, {low:g} to {high:g}", "Start within the limits")
+    for column, value in zip(coordinates.still_columns, coordinates.still.tolist(), strict=True):
+        row = _first(~np.isclose(starts[:, column], value, rtol=_SAME, atol=_SAME))
+        if row is not None:
+            what = f"row {row} has {starts[row, column]:g} in {coordinates.column_name(column)}"
+            raise InputError(name, f"{what}, which is {value:g} in all of the data", "Start from what was recorded")
+
+
+def _first(flags: np.ndarray) -> int | None:
+    return int(flags.argmax()) if flags.any() else None
 
 
 def check_enough(dataset: TransitionDataset, coordinates: Coordinates) -> None:

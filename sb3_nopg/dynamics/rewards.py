@@ -158,7 +158,7 @@ class GivenReward:
 
     def __call__(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> th.Tensor:
         parts = self.coordinates.decode(states), actions, self.coordinates.decode(next_states)
-        return th.as_tensor(_call(self.function, *(part.cpu().numpy() for part in parts))).to(states)
+        return th.as_tensor(_predicted(self.function, *(part.cpu().numpy() for part in parts))).to(states)
 
     def with_slopes(self, states: th.Tensor, actions: th.Tensor, next_states: th.Tensor) -> StepReward:
         """By central differences: a formula may be anything."""
@@ -170,7 +170,8 @@ class GivenReward:
         for column, step in enumerate(self.steps):
             moved[1 + 2 * column, :, column] += step
             moved[2 + 2 * column, :, column] -= step
-        values = _call(self.function, *np.split(moved.reshape(-1, n_columns), np.cumsum(widths)[:-1], axis=1)).reshape(-1, n)
+        values = _predicted(self.function, *np.split(moved.reshape(-1, n_columns), np.cumsum(widths)[:-1], axis=1))
+        values = values.reshape(-1, n)
         slopes = th.as_tensor((values[1::2] - values[2::2]) / (2.0 * self.steps[:, None])).T.to(states)
         of_state, of_action, of_next = slopes.split(widths, dim=1)
         pull_back = self.coordinates.pull_back
@@ -244,6 +245,21 @@ def recorded_rewards(
             "reward",
             f"it is {values[wrong[0]]} in row {wrong[0]} of the data, and in {len(wrong)} rows",
             "Mend the formula there",
+        )
+    return values
+
+
+def _predicted(function: RewardFunction, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
+    """The same of steps that nobody recorded: policies go beyond the data."""
+    values = _call(function, states, actions, next_states)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        row = wrong[0]
+        s, a, s2 = (np.round(part[row], 4).tolist() for part in (states, actions, next_states))
+        raise InputError(
+            "reward",
+            f"it is {values[row]} at s = {s}, a = {a}, s2 = {s2}, where a predicted trajectory goes",
+            "Make the formula finite beyond the data too",
         )
     return values
 

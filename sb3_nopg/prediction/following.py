@@ -3,8 +3,10 @@
 from typing import Any
 
 from sb3_nopg.common.checks import check_states
+from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count
 from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.model_settings import check_starts
 from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 
 
@@ -24,6 +26,9 @@ def follow(
     from sb3_nopg.prediction.policy_files import checked_actor
 
     check_count("n_steps", n_steps)
+    if not isinstance(model, DynamicsModel):
+        raise InputError("model", f"{type(model).__name__} is no model of a system", "Give one that DynamicsModel.fit made")
     states = check_states("starts", starts, len(model.coordinates.fixed))
+    check_starts("starts", states, model.bounds)
     actor = checked_actor(policy, states, model.features.n_actions, trust=trust)
     return roll_out(model.to("cpu"), [actor], states, int(n_steps), noise_seed)[0]

@@ -8,7 +8,6 @@ them apart, and the judge says so.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,16 @@ from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.common.threads import threads_for
-from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.data.episode_labels import units_of_each
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.dynamics.bounds import Limit
 from sb3_nopg.dynamics.model import DynamicsModel
+from sb3_nopg.dynamics.model_settings import check_starts
 from sb3_nopg.dynamics.rewards import RewardFunction
+from sb3_nopg.dynamics.tempting_ends import tempting_ends
 from sb3_nopg.prediction.chatter import chatter_of
+from sb3_nopg.prediction.judgement import Judged, Judgement, Leaving
 from sb3_nopg.prediction.rollouts import Actor, Rollouts, roll_out, together
 
 N_MODELS, MOST_STARTS = 4, 32
@@ -32,74 +34,8 @@ N_MODELS, MOST_STARTS = 4, 32
 N_NODES = 3000
 # Slow drifts show after many times the horizon 1 / (1 − γ).
 _HORIZONS, _MOST_STEPS = 10, 1000
-# More flights than this are no advice.
-_MOST_FLIGHTS = 100
-
-
-@dataclass(frozen=True)
-class Judged:
-    """
-    What is predicted of one policy.
-
-    :param name: of the policy
-    :param score: undiscounted rewards along a trajectory, the mean of all
-    :param low: lower end of the score's interval, over models and starts
-    :param high: upper end
-    :param lasting: share of the trajectories that neither end nor leave the data
-    :param chatter: mean change of the action from step to step, as a share of its range
-    """
-
-    name: str
-    score: float
-    low: float
-    high: float
-    lasting: float
-    chatter: float
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """
-    Policies, best first, and what can be said of the order.
-
-    :param ranking: all of them
-    :param n_steps: that trajectories were followed at most
-    :param n_trajectories: of each policy
-    :param margin: by how much the first is predicted to beat the second; None for one policy. Negative where the first was
-        chosen for another reason
-    :param told_apart: whether that is more than models and starts disagree about; None for one policy
-    :param flights: short flights of each of the two that would decide it; None where nothing is to be decided
-    :param unexplained: share of the changes' variance that the models leave unexplained where they have not seen them
-    :param notes: what a reader should know
-    """
-
-    ranking: tuple[Judged, ...]
-    n_steps: int
-    n_trajectories: int
-    margin: float | None
-    told_apart: bool | None
-    flights: int | None
-    unexplained: float
-    notes: tuple[str, ...] = ()
-
-    def text(self) -> str:
-        """What it comes to, in a sentence or two."""
-        first = self.ranking[0]
-        if self.margin is not None and self.margin < 0:
-            return (
-                f"{first.name} is kept; {self.ranking[1].name} is judged better by {-self.margin:.3g}, which tells too little."
-            )
-        if len(self.ranking) == 1:
-            return f"{first.name} is predicted to earn {first.score:.4g} ({first.low:.4g} to {first.high:.4g})."
-        second = self.ranking[1]
-        if self.told_apart:
-            return f"{first.name} is predicted to beat {second.name} by {self.margin:.3g}."
-        if self.flights is None or self.flights > _MOST_FLIGHTS:
-            return (
-                f"{first.name} and {second.name} cannot be told apart, and more than {_MOST_FLIGHTS} flights would not do it."
-            )
-        flights = f"{self.flights} short flight{'s' if self.flights > 1 else ''} of each"
-        return f"{first.name} and {second.name} cannot be told apart by these data: {flights} would decide it."
+# A margin below this share of the scores is rounding.
+_ROUNDING = 1e-6
 
 
 class Judge:
@@ -153,31 +89,55 @@ class Judge:
         quantile = float(ndtri(0.5 + level / 2.0))
         # The same for all models, however little of the worst one of them has seen.
         worst = min(model.worst_reward for model in self.models), min(model.worst_end for model in self.models)
-        # Of each policy, by each model, from each start: (p, k, m)
+        best = max(model.reward_range[1] for model in self.models)
+        # Of each policy, by each model, from each start, the worst and the best following outside of the data: (p, k, m)
         earned = np.array([[rollouts.total_rewards(*worst) for rollouts in of_policy] for of_policy in followed])
-        scores = earned.mean(axis=(1, 2))
-        order = np.argsort(-scores, kind="stable")
+        at_best = earned.copy()
+        for number, of_policy in enumerate(followed):
+            for which, rollouts in enumerate(of_policy):
+                open_ = self._is_open(rollouts)
+                at_best[number, which, open_] = rollouts.total_rewards(best, math.inf)[open_]
+        scores, highest = earned.mean(axis=(1, 2)), at_best.mean(axis=(1, 2))
+        order, n_models = np.argsort(-scores, kind="stable"), earned.shape[1]
         low, high = (end.cpu().numpy() for end in self.models[0].action_range)
         ranking = []
         for number in order:
             all_of_it = together(followed[number])
-            reach = quantile * _standard_error(earned[number])
+            below, above = (quantile * _standard_error(returns[number]) for returns in (earned, at_best))
             ranking.append(
                 Judged(
                     names[number],
                     float(scores[number]),
-                    float(scores[number] - reach),
-                    float(scores[number] + reach),
+                    None if n_models == 1 else float(scores[number] - below),
+                    None if n_models == 1 else float(highest[number] + above),
                     float(all_of_it.lasting.mean()),
                     chatter_of(all_of_it.actions, high - low).change,
+                    self._leaving(all_of_it),
                 )
             )
-        margin, told_apart, flights = None, None, None
+        margin, told_apart, flights, clear = None, None, None, False
         if len(order) > 1:
-            margin, told_apart, flights = _compare(earned[order[0]], earned[order[1]], quantile)
-        unexplained = self.models[0].choices.unexplained
-        n = earned.shape[1] * earned.shape[2]
-        return Judgement(tuple(ranking), self.n_steps, n, margin, told_apart, flights, unexplained, notes)
+            first, second = (earned[number] for number in order[:2])
+            margin, clear = float((first - second).mean()), _is_clear(first, second, quantile)
+            flights = None if clear else _flights(first, second, quantile)
+            if n_models > 1:
+                told_apart = clear and _is_clear(first, at_best[order[1]], quantile)
+        unexplained, n = self.models[0].choices.unexplained, n_models * earned.shape[2]
+        return Judgement(tuple(ranking), self.n_steps, n, margin, told_apart, flights, unexplained, notes, clear)
+
+    def _is_open(self, rollouts: Rollouts) -> np.ndarray:
+        """Which trajectories have left the data, and not a limit beyond which the task is lost, whatever follows, (m,)."""
+        bounds = self.models[0].bounds
+        columns, (low, high) = bounds.limit_columns.tolist(), bounds.limits.T.cpu().numpy()
+        last = rollouts.last_states[:, columns]
+        return (rollouts.left_by >= 0) & ((last >= low) & (last <= high)).all(axis=1)
+
+    def _leaving(self, rollouts: Rollouts) -> Leaving | None:
+        left = self._is_open(rollouts)
+        if not left.any():
+            return None
+        by = self.models[0].coordinates.column_name(int(np.bincount(rollouts.left_by[left]).argmax()))
+        return Leaving(float(left.mean()), round(float(np.median(rollouts.n_steps[left]))), by)
 
 
 def judge(
@@ -187,7 +147,7 @@ def judge(
     gamma: float = 0.99,
     initial_states: Any = None,
     n_steps: int | None = None,
-    angles: Sequence[tuple[int, int]] | None = None,
+    angles: Sequence[tuple[int | str, int | str]] | None = None,
     limits: Mapping[int | str, Limit] | None = None,
     reward: str | RewardFunction | None = None,
     level: float = 0.95,
@@ -212,16 +172,22 @@ def judge(
     """
     from sb3_nopg.prediction.policy_files import actor_of, data_learned_from
 
+    check_dataset(data)
     if not isinstance(policies, Mapping) or not policies:
         raise InputError("policies", "none given by name", "Give at least one, like {'mine': policy}")
     _check_question(gamma, n_steps, level)
-    actors = {str(name): actor_of(policy, data, trust=trust) for name, policy in policies.items()}
+    actors = {str(name): actor_of(policy, data, name=str(name), trust=trust) for name, policy in policies.items()}
     if n_steps is None:
         n_steps = steps_ahead(gamma)
     starts = start_states(data, initial_states)
     given: dict[str, Any] = {"initial_states": starts[:MOST_STARTS], "n_nodes": N_NODES, "seed": seed}
     whole = DynamicsModel.fit(data, angles=angles, limits=limits, reward=reward, **given)
+    if initial_states is not None:
+        check_starts("initial_states", starts, whole.bounds)
     models, notes = half_models(data, whole, N_MODELS, limits=limits, reward=reward, seed=seed)
+    misleading = tempting_ends(data, gamma, reward)
+    if misleading is not None:
+        notes += (misleading,)
     known = dataset_fingerprint(data)
     own = [name for name, policy in zip(actors, policies.values(), strict=True) if data_learned_from(policy) == known]
     if own:
@@ -309,14 +275,18 @@ def _standard_error(earned: np.ndarray) -> float:
     return math.sqrt(of_models + of_starts)
 
 
-def _compare(first: np.ndarray, second: np.ndarray, quantile: float) -> tuple[float, bool, int | None]:
-    """Margin, whether it is more than chance, and flights that would decide it if it is not."""
+def _is_clear(first: np.ndarray, second: np.ndarray, quantile: float) -> bool:
+    """Whether the first earns more, by more than chance and rounding, (k, m) both."""
     difference = first - second
-    margin, error = float(difference.mean()), _standard_error(difference)
-    if margin > quantile * error:
-        return margin, True, None
+    least = max(quantile * _standard_error(difference), _ROUNDING * float(np.abs(first).mean()))
+    return float(difference.mean()) > least
+
+
+def _flights(first: np.ndarray, second: np.ndarray, quantile: float) -> int | None:
+    """How many would decide a margin that is not clear; None where none would."""
+    margin = float((first - second).mean())
     # Flights start anywhere: their returns differ as those of the predicted trajectories do.
     spread = math.sqrt(float(first.var() + second.var()))
     if margin <= 0.0 or not math.isfinite(spread):
-        return margin, False, None
-    return margin, False, max(1, math.ceil((quantile * spread / margin) ** 2))
+        return None
+    return max(1, math.ceil((quantile * spread / margin) ** 2))

@@ -21,14 +21,15 @@ from sb3_nopg.prediction.rollouts import Actor
 _OF_POLICY = ("observation_space", "action_space", "policy_class", "full_policy_kwargs", "policy_kwargs", "use_sde")
 
 
-def actor_of(policy: Any, data: TransitionDataset, *, trust: bool = False) -> Actor:
+def actor_of(policy: Any, data: TransitionDataset, *, name: str = "it", trust: bool = False) -> Actor:
     """
     :param policy: a function of observations (m, d_s), an SB3 model, or the path of a ``.zip`` or ``.onnx`` file
     :param data: whose observations it must take
+    :param name: of the policy, for errors
     :param trust: whether to read pickles in a file
     """
     check_same("policies", data.quantities, "the data", _named_by(policy, data), "the policy")
-    return checked_actor(policy, data.observations, data.action_dim, trust=trust)
+    return checked_actor(policy, data.observations, data.action_dim, name=name, trust=trust)
 
 
 def _named_by(policy: Any, data: TransitionDataset) -> Quantities | None:
@@ -49,30 +50,41 @@ def _named_by(policy: Any, data: TransitionDataset) -> Quantities | None:
     return None
 
 
-def checked_actor(policy: Any, observations: np.ndarray, n_actions: int, *, trust: bool = False) -> Actor:
+def checked_actor(policy: Any, observations: np.ndarray, n_actions: int, *, name: str = "it", trust: bool = False) -> Actor:
     """
     :param policy: as for :func:`actor_of`
     :param observations: some that it must take, (m, d_s)
     :param n_actions: d_a
+    :param name: of the policy, for errors
     :param trust: whether to read pickles in a file
+    :return: one whose actions are numbers, wherever it is asked
     """
     if isinstance(policy, str | os.PathLike):
         policy = load_policy(pathlib.Path(policy), trust=trust)
     actor = _predicting(policy) if hasattr(policy, "predict") else policy
     if not callable(actor):
         raise InputError("policies", f"{policy!r} is no policy", "Give a function, an SB3 model, or a .zip or .onnx file")
-    sample = np.array(observations[:2], dtype=np.float64)
-    try:
-        actions = np.asarray(actor(sample), dtype=np.float64).reshape(len(sample), -1)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            "policies", f"it fails on an observation of the data ({error!r})", "Give one for this system"
-        ) from error
-    if actions.shape[1] != n_actions or not np.isfinite(actions).all():
-        raise InputError("policies", f"actions {actions.tolist()}", f"They must be {n_actions} finite number(s) each")
-    return actor
+
+    def act(seen: np.ndarray) -> np.ndarray:
+        try:
+            actions = np.asarray(actor(seen), dtype=np.float64).reshape(len(seen), -1)
+        except InputError:
+            raise
+        except Exception as error:
+            where = f"at {seen[0].tolist()}" if len(seen) == 1 else "on observations of this system"
+            raise InputError("policies", f"{name} fails {where} ({error!r})", "Give one for this system") from error
+        wrong = np.flatnonzero(~np.isfinite(actions).all(axis=1))
+        if actions.shape[1] != n_actions or len(wrong):
+            row = int(wrong[0]) if len(wrong) else 0
+            raise InputError(
+                "policies",
+                f"the action of {name} at {np.round(seen[row], 4).tolist()} is {actions[row].tolist()}",
+                f"It must be {n_actions} finite number(s)",
+            )
+        return actions
+
+    act(np.array(observations[:2], dtype=np.float64))
+    return act
 
 
 def load_policy(path: pathlib.Path, *, trust: bool = False) -> Any:

@@ -19,7 +19,7 @@ from sb3_nopg.kernels.bandwidth import Bandwidths, varies
 from sb3_nopg.policies.export import DeployedPolicy
 from sb3_nopg.policies.told_names import quantities_of, told_by_environment
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
-from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.prediction.judgement import Judgement
 from sb3_nopg.report.band import predicted_band
 from sb3_nopg.report.bounds import bias_bounds
 from sb3_nopg.report.limits import Limit, check_names, find_exits, make_limits, share_leaving

@@ -15,7 +15,7 @@ from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.policies.told_names import told_by_environment
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.starts import Starts
-from sb3_nopg.training.log import announce_tempting_ends, announce_too_many_neighbors
+from sb3_nopg.training.log import announce_too_many_neighbors, announce_what_misleads
 from sb3_nopg.training.training import Training
 
 
@@ -64,8 +64,8 @@ def attach(
     estimator = Estimator(training_data, settings, starts, epoch)
     if settings.transitions == "model":
         # A model of all rows is made when needed.
-        check_model_settings(training_data, settings.model_kwargs)
-        announce_tempting_ends(training_data, settings.gamma, settings.model_kwargs.get("reward"))
+        check_model_settings(training_data, settings.model_kwargs, starts.given)
+        announce_what_misleads(training_data, settings.gamma, settings.model_kwargs.get("reward"))
     # Bandwidths that cannot be are told here too.
     _ = estimator.bandwidths
     announce_too_many_neighbors(settings.samples.n_neighbors, len(training_data))

@@ -22,7 +22,7 @@ from sb3_nopg.bellman.gradient import gradient_along_trajectories, gradient_on_n
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
-from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.prediction.judgement import Judgement
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 from sb3_nopg.training.candidates import (
     OWN,

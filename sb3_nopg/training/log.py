@@ -12,18 +12,17 @@ from stable_baselines3.common.logger import Logger
 from sb3_nopg.bellman.on_samples import BellmanSolution
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.dynamics.rewards import RewardFunction, rewards_of
+from sb3_nopg.dynamics.rewards import RewardFunction
+from sb3_nopg.dynamics.tempting_ends import tempting_ends
 from sb3_nopg.kernels.neighbors import NeighborCount
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
-from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.prediction.judgement import Judgement
 from sb3_nopg.training.candidates import Candidate
 
 _logger = logging.getLogger(__name__)
 _STAGES = ("policy", "weights", "solve", "gradient", "step")
 # Where the median estimate rests on fewer samples than this, or more than this share of a weight may be missing, say so.
 _FEW_SAMPLES, _MUCH_MISSING = 1.5, 0.1
-# Share of the ends that lie at the sides, and of the other steps that are punished, from which on ends are called tempting.
-_MOST = 0.5
 
 
 def record_update(
@@ -70,36 +69,23 @@ def announce_too_many_neighbors(n_neighbors: NeighborCount, n_samples: int) -> N
         warnings.warn(f"n_neighbors={n_neighbors} exceeds the {n_samples} samples: all are used", stacklevel=5)
 
 
-def announce_tempting_ends(dataset: TransitionDataset, gamma: float, reward: str | RewardFunction | None = None) -> None:
+def announce_what_misleads(dataset: TransitionDataset, gamma: float, reward: str | RewardFunction | None = None) -> None:
     """
-    Warn where data and reward make an early end better than going on: who is punished for every step runs for the exit.
+    Warn where data and reward make an early end better than going on, or do not tell what actions do.
 
     :param dataset: recorded transitions
     :param gamma: discount
     :param reward: that a user wants instead of the data's
     """
-    ends = np.asarray(dataset.terminals)
-    if not ends.any() or ends.all() or _share_at_the_sides(dataset) < _MOST:
-        return
-    rewards = np.asarray(dataset.rewards, dtype=np.float64)
-    if reward is not None:
-        rewards = rewards_of(reward, dataset)
-    at_end, going_on = float(rewards[ends].mean()), float(rewards[~ends].mean()) / (1.0 - gamma)
-    if float((rewards[~ends] < 0.0).mean()) > _MOST and at_end > going_on:
+    told = tempting_ends(dataset, gamma, reward)
+    if told is not None:
+        _logger.warning(told)
+    for column in np.flatnonzero(np.ptp(dataset.actions, axis=0) == 0.0):
         _logger.warning(
-            "Ending the task is worth more than going on (%.3g at the end, %.3g for going on as the data do): is that what "
-            "you want? A goal is worth it; a crash is not. If it is one, reward each step that goes on, or punish the end.",
-            at_end,
-            going_on,
+            "All recorded actions are %g in column %d: these data do not tell what others do, and the policy may ask for any.",
+            dataset.actions[0, column],
+            column,
         )
-
-
-def _share_at_the_sides(dataset: TransitionDataset) -> float:
-    """Of the ends, those with a column beyond all that did not end the task."""
-    ends = np.asarray(dataset.terminals)
-    inner = np.concatenate([dataset.observations, dataset.next_observations[~ends]])
-    last = dataset.next_observations[ends]
-    return float(((last < inner.min(axis=0)) | (last > inner.max(axis=0))).any(axis=1).mean())
 
 
 def record_now_and_then(logger: Logger, evaluation: PolicyEvaluation, n_updates: int, seconds: float) -> None:

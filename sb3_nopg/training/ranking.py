@@ -7,7 +7,8 @@ from typing import Any
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.policies.step_function import step_function
-from sb3_nopg.prediction.judge import Judge, Judged, Judgement
+from sb3_nopg.prediction.judge import Judge
+from sb3_nopg.prediction.judgement import Judged, Judgement
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.training.candidates import Trained, name_of
@@ -108,4 +109,11 @@ def _with_chosen_first(judgement: Judgement, chosen: str) -> Judgement:
     if judgement.ranking[0] is first:
         return judgement
     others = tuple(judged for judged in judgement.ranking if judged is not first)
-    return replace(judgement, ranking=(first, *others), margin=first.score - others[0].score, told_apart=False, flights=None)
+    return replace(
+        judgement,
+        ranking=(first, *others),
+        margin=first.score - others[0].score,
+        told_apart=False,
+        flights=None,
+        is_clear=False,
+    )

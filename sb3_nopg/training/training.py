@@ -16,7 +16,7 @@ from sb3_nopg.common.threads import threads_for
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
-from sb3_nopg.prediction.judge import Judgement
+from sb3_nopg.prediction.judgement import Judgement
 from sb3_nopg.training.candidates import Candidate
 from sb3_nopg.training.course import Course
 from sb3_nopg.training.keeping import Watch, load_parameters, parameters_of

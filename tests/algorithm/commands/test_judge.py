@@ -13,7 +13,7 @@ from helpers.command_line import fine, nopg, refused
 from helpers.point_with_friction import pushed_point
 from sb3_nopg import NOPGD, judge
 from sb3_nopg.commands import waiting as waiting_module
-from sb3_nopg.commands.arguments import limits
+from sb3_nopg.commands.arguments import angles, limits
 from sb3_nopg.commands.judge import names_of
 from sb3_nopg.training.offline_env import offline_vec_env
 
@@ -105,6 +105,8 @@ def test_a_judge_says_that_a_policy_learned_from_its_data(folder):
         (["ours.zip", "--limit", "0"], "--limit"),
         (["ours.zip", "--limit", "x=1:2"], "'x' is no column"),
         (["ours.zip", "--limit", "0=5:6"], "no sample lies within"),
+        (["ours.zip", "--angle", "0"], "--angle"),
+        (["ours.zip", "--angle", "0,1"], "no cosine and sine"),
         (["ours.zip", "--reward", "nix"], "nix"),
         (["ours.zip", "--gamma", "1"], "--gamma"),
         (["ours.zip", "--level", "0"], "--level"),
@@ -127,6 +129,12 @@ def test_names_are_as_short_as_they_can_be():
 def test_a_limit_may_have_one_end():
     assert limits("--limit", ["0=-0.35:0.35", "2=:1", "3=-1:"]) == {0: (-0.35, 0.35), 2: (None, 1.0), 3: (-1.0, None)}
     assert limits("--limit", None) is None
+
+
+def test_angles_are_pairs_of_columns():
+    assert angles("--angle", ["0,1", "cos_a, sin_a"]) == [(0, 1), ("cos_a", "sin_a")]
+    assert angles("--angle", ["none"]) == []
+    assert angles("--angle", None) is None
 
 
 def test_somebody_who_watches_sees_that_it_works(monkeypatch, capsys):

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from stable_baselines3 import PPO, TD3
 
 import sb3_nopg.prediction.judge
-from helpers.systems import cart, linear, record, truth
+from helpers.systems import cart, linear, linear_reward, record, truth
 from sb3_nopg import NOPG, InputError, TransitionDataset, judge
 from sb3_nopg.prediction.judge import halves, steps_ahead
 from sb3_nopg.prediction.policy_files import actor_of, data_learned_from
@@ -137,10 +137,69 @@ def test_limits_and_rewards_are_the_user_s():
     assert paid.ranking[0].score == pytest.approx(30.0)
 
 
-def test_one_episode_makes_one_judge():
-    data = record(linear, n_episodes=1, length=60)
-    found = judge(data, {"holds": holds}, gamma=GAMMA, n_steps=30)
+def test_one_episode_makes_one_judge_who_is_sure_of_nothing():
+    data = record(linear, linear_reward, n_episodes=1, length=60)
+    found = judge(data, {"sleeps": sleeps, "pushes": pushes}, gamma=GAMMA, initial_states=[[0.3, 0.0]], n_steps=30)
     assert "too few episodes" in found.notes[0]
+    assert [(judged.low, judged.high) for judged in found.ranking] == [(None, None)] * 2
+    assert found.told_apart is None
+    assert found.margin > 0.0
+    assert "by one model alone" in found.text()
+    alone = judge(data, {"sleeps": sleeps}, gamma=GAMMA, initial_states=[[0.3, 0.0]], n_steps=30)
+    assert "(not known)" in alone.text()
+
+
+# --- What lies outside of the data -----------------------------------------------------------------------------------------
+
+
+def push_on(observations):
+    return np.ones((len(observations), 1))
+
+
+@functools.cache
+def slow_cart() -> TransitionDataset:
+    """Recorded from rest by weak pushes, without an end: who pushes on leaves all that was seen."""
+    return record(cart, upright, start=(0.2, 0.2), n_episodes=16, length=8)
+
+
+@pytest.mark.slow
+def test_a_policy_that_leaves_the_data_is_not_ranked_by_what_nobody_knows():
+    def hovers(observations):
+        return holds(observations - [0.15, 0.0])
+
+    reward, n_steps = "1 - 10 * s[0]**2", 40
+    found = judge(slow_cart(), {"hovers": hovers, "pushes on": push_on}, gamma=GAMMA, n_steps=n_steps, reward=reward)
+    first, second = found.ranking
+    assert (first.name, second.name) == ("hovers", "pushes on")
+    assert first.leaving is None
+    assert second.leaving.share == 1.0
+    assert 1 <= second.leaving.after < n_steps
+    # Clear if the worst follows, and open as long as nobody knows.
+    assert found.is_clear
+    assert found.told_apart is False
+    after = f"leaves what was recorded after about {second.leaving.after} steps, by column"
+    assert found.text().startswith(f"These data cannot rank pushes on: it {after}")
+    assert second.low <= second.score < first.score < second.high
+    # Where even the best that was recorded would not do, it is worse whatever follows.
+    assert judge(slow_cart(), {"holds": holds, "pushes on": push_on}, gamma=GAMMA, n_steps=n_steps).told_apart
+
+
+@pytest.mark.slow
+def test_what_passes_a_limit_is_lost_whatever_follows():
+    found = judge(
+        slow_cart(), {"holds": holds, "pushes on": push_on}, gamma=GAMMA, n_steps=40, limits={0: (-0.25, 0.25), 1: (-0.3, 0.3)}
+    )
+    assert found.ranking[1].name == "pushes on"
+    assert found.ranking[1].leaving is None
+    assert found.told_apart is True
+    assert "is predicted to beat" in found.text()
+
+
+@pytest.mark.slow
+def test_ends_that_tempt_are_noted():
+    punished = "0 * s[0] - 1"
+    (note,) = judge(recorded(), {"holds": holds}, gamma=GAMMA, n_steps=20, reward=punished).notes
+    assert "Ending the task is worth more than going on" in note
 
 
 @pytest.mark.slow
@@ -223,6 +282,24 @@ def fails(observations):
     raise RuntimeError("out of order")
 
 
+@pytest.mark.slow
+def test_actions_that_are_no_numbers_somewhere_on_the_way_are_refused():
+    def lost(observations):
+        return np.where(np.abs(observations[:, :1]) > 0.5, np.nan, 1.0)
+
+    with pytest.raises(InputError, match=r"the action of lost at \[.*\] is \[nan\]"):
+        judge(recorded(), {"holds": holds, "lost": lost}, gamma=GAMMA, initial_states=[[0.4, 0.0]])
+
+
+@pytest.mark.slow
+def test_a_reward_that_is_no_number_beyond_the_data_is_refused():
+    data = slow_cart()
+    fastest = max(data.observations[:, 1].max(), data.next_observations[:, 1].max())
+    with pytest.raises(InputError, match="where a predicted trajectory goes") as caught:
+        judge(data, {"pushes on": push_on}, gamma=GAMMA, reward=f"sqrt({fastest + 0.001} - s2[1])")
+    assert caught.value.field == "reward"
+
+
 @pytest.mark.parametrize(
     "policies",
     [
@@ -277,6 +354,7 @@ def test_a_policy_for_another_system_is_refused(tmp_path):
         ("initial_states", {"initial_states": [[0.1, 0.2, 0.3]]}),
         ("initial_states", {"initial_states": [[0.1, np.nan]]}),
         ("initial_states", {"initial_states": []}),
+        ("initial_states", {"initial_states": [[0.9, 0.0]], "limits": {0: (-0.5, 0.5)}}),
         ("limits", {"limits": {0: (5.0, 6.0)}}),
         ("angles", {"angles": [(0, 1)]}),
         ("reward", {"reward": "log(s[0])"}),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sb3_nopg.prediction.judge import Judged, Judgement
+from sb3_nopg.prediction.judgement import Judged, Judgement
 from sb3_nopg.training.candidates import OWN, RICCATI, VALUE_ITERATION, Trained, name_of
 from sb3_nopg.training.ranking import Ranking
 

@@ -1,5 +1,6 @@
-"""A word of warning where data and reward make an early end better than going on."""
+"""A word of warning where data and reward make an early end better than going on, or do not tell what actions do."""
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from nopg_envs.demonstrations import demonstration_file
 from sb3_nopg import NOPGD, TransitionDataset
-from sb3_nopg.training.log import announce_tempting_ends
+from sb3_nopg.training.log import announce_what_misleads
 
 WORDS = "Ending the task is worth more than going on"
 
@@ -37,7 +38,7 @@ def rail(reward: float, at_end: float, sides: bool = True) -> TransitionDataset:
 def warned(caplog, data: TransitionDataset, gamma: float = 0.99, **settings) -> bool:
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="sb3_nopg"):
-        announce_tempting_ends(data, gamma, **settings)
+        announce_what_misleads(data, gamma, **settings)
     return WORDS in caplog.text
 
 
@@ -71,6 +72,16 @@ def test_data_without_ends_say_nothing(caplog):
 def test_a_users_reward_counts_instead_of_the_datas(caplog):
     assert warned(caplog, rail(1.0, 0.0), reward="0 * s[0] - 1")
     assert not warned(caplog, rail(-1.0, -1.0), reward="0 * s[0] + 1")
+
+
+def test_actions_that_were_never_varied_are_announced(caplog):
+    data = rail(1.0, 0.0)
+    for level, told in ((None, False), (0.5, True)):
+        caplog.clear()
+        actions = data.actions if level is None else np.full_like(data.actions, level)
+        with caplog.at_level(logging.WARNING, logger="sb3_nopg"):
+            announce_what_misleads(dataclasses.replace(data, actions=actions), 0.9)
+        assert ("All recorded actions are 0.5 in column 0" in caplog.text) is told
 
 
 def test_a_goal_is_announced_too_and_training_goes_on(caplog):
