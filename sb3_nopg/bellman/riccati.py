@@ -1,7 +1,8 @@
 """
 What a control engineer would do in fifteen lines: one affine model of the system, a Riccati equation, a linear controller.
 
-Costs by Bryson's rule: a state is as bad as an action when both are at the ends of what was recorded.
+Costs by Bryson's rule: a state is as bad as an action when both are at the ends of what was recorded. Where the reward is
+known to be quadratic, it is the cost itself.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 import scipy
 
 from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.rewards import QuadraticReward
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,36 @@ def riccati_controller(
     if not (np.isfinite(gain).all() and np.isfinite(rest).all()):
         return None
     return LinearController(center + rest[:d], rest[d:], gain)
+
+
+def best_controller(
+    states: np.ndarray, actions: np.ndarray, changes: np.ndarray, reward: QuadraticReward, gamma: float
+) -> LinearController | None:
+    """
+    The best policy of an affine system with a quadratic reward, by the Riccati equation of (1, x) with the discount in it.
+
+    :param states: x, no angles among them, (n, d)
+    :param actions: (n, d_a)
+    :param changes: x' − x, (n, d)
+    :param reward: of state and action
+    :param gamma: discount
+    :return: None where the equation has no solution: the more of some action, the better
+    """
+    n, d = states.shape
+    inputs = np.concatenate([np.ones((n, 1)), states, actions], axis=1)
+    fit = np.linalg.lstsq(inputs, changes, rcond=None)[0].T
+    fit[:, 1 : 1 + d] += np.eye(d)
+    system = np.sqrt(gamma) * np.concatenate([np.eye(1, inputs.shape[1]), fit])
+    slope, effect = system[:, : 1 + d], system[:, 1 + d :]
+    cost = -reward.of_plain_inputs()
+    state_cost, both, action_cost = cost[: 1 + d, : 1 + d], cost[: 1 + d, 1 + d :], cost[1 + d :, 1 + d :]
+    try:
+        np.linalg.cholesky(action_cost)
+        cost_to_go = scipy.linalg.solve_discrete_are(slope, effect, state_cost, action_cost, s=both)
+        gain = np.linalg.solve(action_cost + effect.T @ cost_to_go @ effect, effect.T @ cost_to_go @ slope + both.T)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    return LinearController(np.zeros(d), -gain[:, 0], gain[:, 1:]) if np.isfinite(gain).all() else None
 
 
 def _around_the_best(coordinates: Coordinates, states: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -100,6 +100,13 @@ class QuadraticReward:
             scale, matrix = _quadratic_fit(_wrapped(points - mean, turns), rewards)
         return cls(mean, turns, scale, matrix, low, high)
 
+    def of_plain_inputs(self) -> np.ndarray:
+        """N of r̂ = uᵀ N u with u = (1, x, a) as they are, where no angle turns, (1 + d + d_a, 1 + d + d_a)."""
+        mean, scale = self.mean.cpu().numpy(), self.scale.cpu().numpy()
+        standardise = np.diag(np.concatenate([[1.0], 1.0 / scale]))
+        standardise[1:, 0] = -mean / scale
+        return np.asarray(standardise.T @ self.matrix.cpu().numpy() @ standardise)
+
     def to(self, device: th.device) -> "QuadraticReward":
         tensors: dict[str, Any] = {name: getattr(self, name).to(device) for name in ("mean", "turns", "scale", "matrix")}
         return replace(self, **tensors)

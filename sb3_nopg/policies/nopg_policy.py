@@ -301,6 +301,25 @@ class DeterministicLinearPolicy(NOPGPolicy):
     def action_distribution(self, observations: th.Tensor) -> tuple[th.Tensor, th.Tensor | None]:
         return observations.to(self.weight.dtype) @ self.gain.T, None
 
+    def fit_gain(self, observations: th.Tensor, targets: th.Tensor, weights: th.Tensor) -> None:
+        """
+        Weighted least squares: K s as near to targets as it can be.
+
+        :param observations: s, (n, d_s)
+        :param targets: actions, (n, d_a)
+        :param weights: (n,)
+        """
+        share = weights.sqrt()[:, None]
+        seen, wanted = share * observations.to(targets), share * targets
+        if self.diagonal:
+            n = len(self.weight)
+            seen, wanted = seen[:, :n], wanted[:, :n]
+            found = (seen * wanted).sum(dim=0) / seen.square().sum(dim=0).clamp_min(1e-300)
+        else:
+            found = th.from_numpy(np.linalg.lstsq(seen.cpu().numpy(), wanted.cpu().numpy(), rcond=None)[0].T)
+        with th.no_grad():
+            self.weight.copy_(found)
+
 
 class GaussianLinearPolicy(DeterministicLinearPolicy):
     """

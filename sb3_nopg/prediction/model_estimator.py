@@ -10,14 +10,14 @@ import torch as th
 
 from sb3_nopg.bellman.bundle import Bundle, Friction
 from sb3_nopg.bellman.on_nodes import NodeEquation
-from sb3_nopg.bellman.riccati import LinearController, riccati_controller
+from sb3_nopg.bellman.riccati import LinearController, best_controller, riccati_controller
 from sb3_nopg.bellman.value_iteration import GreedyChoice, iterate_values
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import units_of_each
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
-from sb3_nopg.dynamics.rewards import rewards_of
+from sb3_nopg.dynamics.rewards import QuadraticReward, rewards_of
 from sb3_nopg.dynamics.trajectories import draw_noise
 
 # Steps followed where the horizon is as it comes: this many times 1 / (1 − γ), and no more than so many.
@@ -108,16 +108,22 @@ class ModelEstimator:
     @cached_property
     def linear_controller(self) -> LinearController | None:
         """What least squares and a Riccati equation would do."""
-        data, (low, high) = self._prepared, self.dynamics.action_range
-        whole = data.free_steps
-        return riccati_controller(
-            self.dynamics.coordinates,
-            data.states.numpy()[whole],
-            data.actions.numpy()[whole],
-            data.coordinates.difference(data.next_states, data.states).numpy()[whole],
-            data.rewards.numpy()[whole],
-            ((high - low) / 2.0).cpu().numpy(),
-        )
+        data, dynamics = self._prepared, self.dynamics
+        whole, changes = data.free_steps, data.coordinates.difference(data.next_states, data.states).numpy()
+        states, actions, changes = (part[whole] for part in (data.states.numpy(), data.actions.numpy(), changes))
+        reward, choices = dynamics.reward, dynamics.choices
+        if (
+            isinstance(reward, QuadraticReward)
+            and choices.exact
+            and not choices.n_earlier_steps
+            and not data.coordinates.angles
+        ):
+            best = best_controller(states, actions, changes, reward, self.gamma)
+            if best is not None:
+                return best
+        low, high = dynamics.action_range
+        half_range = ((high - low) / 2.0).cpu().numpy()
+        return riccati_controller(dynamics.coordinates, states, actions, changes, data.rewards.numpy()[whole], half_range)
 
     @cached_property
     def _sample_tree(self) -> "scipy.spatial.cKDTree":

@@ -2,7 +2,7 @@
 
 import torch as th
 
-from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy, NOPGPolicy
 
 # Next to a mean importance of one.
 _LEAST_IMPORTANCE = 0.1
@@ -18,7 +18,7 @@ def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, imp
     :param observations: (n, d_s)
     :param targets: actions, (n, d_a)
     :param importance: how much the choice matters at each, (n,); None for alike
-    :return: weighted mean square that was left in the last batch, in units of half the actions' range
+    :return: weighted mean square that was left, of a network in the last batch, in units of half the actions' range
     """
     center, half_range = policy.action_center.to(targets), policy.action_half_range.to(targets)
     wanted = (targets - center) / half_range
@@ -27,6 +27,10 @@ def imitate(policy: NOPGPolicy, observations: th.Tensor, targets: th.Tensor, imp
         # Where nothing is at stake the target is an accident, but some action has to be learned there too.
         relative = importance / importance.mean().clamp_min(th.finfo(importance.dtype).tiny)
         weights = (relative + _LEAST_IMPORTANCE) / (1.0 + _LEAST_IMPORTANCE)
+    if isinstance(policy, DeterministicLinearPolicy):
+        policy.fit_gain(observations, targets, weights)
+        left = (policy.action_distribution(observations)[0].detach().to(wanted) - targets) / half_range
+        return float((weights * left.square().sum(dim=1)).mean())
     optimizer = th.optim.Adam(policy.parameters(), lr=_LEARNING_RATE)
     remaining, generator = 0.0, th.Generator().manual_seed(0)
     for number in range(_N_STEPS):

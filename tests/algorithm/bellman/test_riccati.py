@@ -10,9 +10,12 @@ from helpers.systems import A, B, Q, R, linear, linear_reward, record
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.bundle import Bundle
 from sb3_nopg.bellman.gradient import gradient_along_trajectories
-from sb3_nopg.bellman.riccati import riccati_controller
+from sb3_nopg.bellman.riccati import LinearController, best_controller, riccati_controller
 from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.regression import Samples
+from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy
+from sb3_nopg.training.imitation import imitate
 
 GAMMA = 0.95
 GAIN = np.array([[-0.8, -0.6]])
@@ -245,3 +248,62 @@ def test_where_the_equation_has_no_solution_there_is_no_controller():
     # One coordinate grows, and no action reaches it.
     out_of_reach, _ = controller_for(lambda s, a: np.column_stack([1.5 * s[:, 0], 0.9 * s[:, 1] + a[:, 0]]))
     assert out_of_reach is None
+
+
+def test_where_all_is_known_the_linear_controller_is_the_best_one(model):
+    controller = model.estimator.model.linear_controller
+    np.testing.assert_allclose(-controller.gain, best_gain(), rtol=1e-4)
+    np.testing.assert_allclose(controller.action - controller.state @ controller.gain.T, 0.0, atol=1e-4)
+
+
+def best_of(data: TransitionDataset) -> LinearController | None:
+    states, actions, rewards = (th.tensor(part) for part in (data.observations, data.actions, data.rewards[:, None]))
+    reward = QuadraticReward.fit(Samples(Coordinates.of(states, ()), states, actions, rewards), 1, exact=True)
+    return best_controller(data.observations, data.actions, data.next_observations - data.observations, reward, GAMMA)
+
+
+def test_the_best_controller_of_a_system_that_drifts_towards_a_goal_elsewhere():
+    """No neighbour of it earns more, whether its gain or its offset differs."""
+    drift, goal = np.array([0.01, -0.03]), np.array([0.4, 0.1])
+
+    def earns(states, actions, next_states):
+        return 2.0 + linear_reward(states - goal, actions + 0.2, None) - 0.1 * states[:, 0] * actions[:, 0]
+
+    def advance(states, actions):
+        return linear(states, actions) + drift
+
+    data = record(advance, earns, seed=1)
+    found = best_of(data)
+
+    def discounted(gain, offset):
+        states, total = STARTS, 0.0
+        for t in range(400):
+            actions = states @ gain.T + offset
+            total += GAMMA**t * earns(states, actions, None).mean()
+            states = advance(states, actions)
+        return total
+
+    best, (gain, offset) = discounted(-found.gain, found.action), (-found.gain, found.action)
+    for direction in (np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])):
+        for step in (-0.05, 0.05):
+            assert discounted(gain + step * direction, offset) < best
+    for step in (-0.02, 0.02):
+        assert discounted(gain, offset + step) < best
+
+
+def test_an_action_that_only_pays_has_no_best_controller():
+    data = record(linear, lambda states, actions, _: actions[:, 0] ** 2 - np.square(states).sum(axis=1))
+    assert best_of(data) is None
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_a_gain_is_taught_at_once(diagonal):
+    rng = np.random.default_rng(0)
+    states, gain = rng.normal(size=(200, 2)), np.diag([1.5, -0.4]) if diagonal else np.array([[1.5, 0.2], [-0.3, -0.4]])
+    policy = DeterministicLinearPolicy(spaces.Box(-9, 9, (2,)), spaces.Box(-4, 4, (2,)), lambda _: 1e-3, diagonal=diagonal)
+    # Half of the targets are wrong, and do not matter.
+    targets, importance = states @ gain.T, np.repeat([1.0, 0.0], 100)
+    targets[100:] = 3.0
+    policy.fit_gain(*(th.from_numpy(part) for part in (states, targets, importance)))
+    np.testing.assert_allclose(policy.gain.detach().numpy(), gain, atol=1e-6)
+    assert imitate(policy, th.from_numpy(states), th.from_numpy(states @ gain.T)) < 1e-10
