@@ -3,8 +3,7 @@ Which method solves which task from how much data, as far as committed results t
 
     python benchmarks/which_method.py
 
-Of every comparison in results/reproduction, with d3rlpy's algorithms where they were run. Rows of NOPG's defaults are those of
-today (results/reproduction/todays-defaults); what older defaults got is left out.
+Of every comparison in results/reproduction, with d3rlpy's algorithms where they were run.
 """
 
 import gzip
@@ -16,9 +15,14 @@ from typing import Any
 from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.overview import write_overview
+from sb3_nopg.experiments.report import mean_interval
 
 RESULTS = Path(__file__).parent / "results"
-COMPARISONS = ("pendulum-grid", "pendulum-random", "cartpole-random", "mountain-car")
+OURS = "NOPG-D, defaults"
+# Share of the best mean return: who never falls also sways a little less or more.
+A_TRIFLE = 1e-3
+NO_METHODS = ("doing nothing", "behaviour", "demonstrator", "DDPG online")
+COMPARISONS = ("pendulum-grid", "pendulum-random", "cartpole-random", "cartpole-swing-up", "mountain-car")
 
 
 def trials_of(name: str) -> list[dict[str, Any]]:
@@ -27,12 +31,10 @@ def trials_of(name: str) -> list[dict[str, Any]]:
     :return: parameters and result of each trial
     """
     folder = RESULTS / "reproduction"
-    trials = [trial for trial in _full_run(folder / f"{name}.json.gz") if not _method(trial).endswith(", defaults")]
+    trials = _full_run(folder / f"{name}.json.gz")
     trials += [trial for trial in _full_run(folder / "with-d3rlpy" / f"{name}.json.gz") if _method(trial) in D3RLPY_METHODS]
-    today = folder / "todays-defaults" / f"{name}.jsonl"
-    lines = today.read_text(encoding="utf-8").splitlines() if today.exists() else []
-    # First of all methods in figure and table.
-    return [*({key: line[key] for key in ("trial", "result")} for line in map(json.loads, lines)), *trials]
+    # Ours is the first of all methods in figure and table.
+    return sorted(trials, key=lambda trial: _method(trial) != OURS)
 
 
 def _full_run(path: Path) -> list[dict[str, Any]]:
@@ -43,6 +45,35 @@ def _method(trial: dict[str, Any]) -> str:
     return trial["trial"]["method"]
 
 
+def first_places() -> list[str]:
+    """In which of all cells our mean return is the best, or within its 95 % interval of it, in words, a line each."""
+    behind, n_cells = [], 0
+    for name in COMPARISONS:
+        returns: dict[tuple[str, int], dict[str, list[float]]] = {}
+        for entry in trials_of(name):
+            trial, result = entry["trial"], entry["result"]
+            size = trial.get("samples", trial.get("demonstrations"))
+            # As in the figure, by the last policy.
+            earned = result.get("last", result.get("return"))
+            if size is not None and earned is not None and trial["method"] not in NO_METHODS:
+                by_method = returns.setdefault((trial.get("system", ""), size), {})
+                by_method.setdefault(trial["method"], []).append(earned)
+        for (system, size), by_method in returns.items():
+            if OURS not in by_method:
+                continue
+            n_cells += 1
+            ours, half = mean_interval(by_method[OURS])
+            best = max(by_method, key=lambda method: mean_interval(by_method[method])[0])
+            first = mean_interval(by_method[best])[0]
+            if first > ours + max(half or 0.0, A_TRIFLE * abs(first)):
+                where = f"{name}{', ' * bool(system)}{system}, {size:,}"
+                n_seeds = len(by_method[best])
+                behind.append(f"- {where}: {ours:,.0f}, {best} {first:,.0f} ({n_seeds} seed{'s' if n_seeds > 1 else ''})")
+    share = 1.0 - len(behind) / n_cells
+    head = f"In {n_cells - len(behind)} of {n_cells} cells ({100 * share:.0f} %) our defaults have the best mean return"
+    return [f"{head}, or one whose 95 % interval, or a thousandth, reaches to it. The others:", "", *behind]
+
+
 def write(into: Path) -> None:
     """:param into: folder for which_method.md and .png"""
     with tempfile.TemporaryDirectory() as name:
@@ -50,8 +81,9 @@ def write(into: Path) -> None:
         for comparison in COMPARISONS:
             (folder / f"{comparison}.json").write_text(json.dumps({"trials": trials_of(comparison)}), encoding="utf-8")
         write_overview(folder, Extent())
-        for kind in ("md", "png"):
-            (into / f"which_method.{kind}").write_bytes((folder / f"overview.{kind}").read_bytes())
+        (into / "which_method.png").write_bytes((folder / "overview.png").read_bytes())
+        text = (folder / "overview.md").read_text(encoding="utf-8")
+    (into / "which_method.md").write_text("\n".join([text, *first_places(), ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

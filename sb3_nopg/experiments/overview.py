@@ -205,7 +205,7 @@ def _draw(cells: Sequence[Cell], path: pathlib.Path, extent: Extent) -> None:
     right.set_ylim(len(methods) - 0.5, -0.5)
     if any(cell.seconds is not None for cell in cells):
         right.set_xscale("log")
-    right.set_xlabel("seconds to learn, the median of seeds;\na point for each kind of data", fontsize="small")
+    right.set_xlabel("seconds to learn,\nthe median of seeds;\na point for each kind of data", fontsize="small")
     right.grid(alpha=0.3)
     save_figure(figure, path, extent)
 
