@@ -104,7 +104,7 @@ def test_every_option_has_help():
 
 def test_the_options_are_called_as_in_python():
     options = {parameter.name for parameter in typer.main.get_command(app).commands["train"].params}
-    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust", "limit", "reward", "estimator"}
+    ours = options - {"data", "output", "algo", "updates", "overwrite", "trust", "limit", "angle", "reward", "estimator"}
     assert ours <= set(inspect.signature(NOPG.__init__).parameters)
     assert len(ours) >= 10
 
