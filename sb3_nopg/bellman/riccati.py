@@ -98,9 +98,11 @@ def best_controller(
     cost = -reward.of_plain_inputs()
     state_cost, both, action_cost = cost[: 1 + d, : 1 + d], cost[: 1 + d, 1 + d :], cost[1 + d :, 1 + d :]
     try:
-        np.linalg.cholesky(action_cost)
         cost_to_go = scipy.linalg.solve_discrete_are(slope, effect, state_cost, action_cost, s=both)
-        gain = np.linalg.solve(action_cost + effect.T @ cost_to_go @ effect, effect.T @ cost_to_go @ slope + both.T)
+        bend = action_cost + effect.T @ cost_to_go @ effect
+        # Where what follows does not bend downwards in every action, the equation's solution is not the best policy.
+        np.linalg.cholesky(bend)
+        gain = np.linalg.solve(bend, effect.T @ cost_to_go @ slope + both.T)
     except (np.linalg.LinAlgError, ValueError):
         return None
     return LinearController(np.zeros(d), -gain[:, 0], gain[:, 1:]) if np.isfinite(gain).all() else None

@@ -52,18 +52,17 @@ def check_states(name: str, given: Any, observation_dim: int) -> np.ndarray:
 def check_rows(name: str, given: Any, n: int, width: int, *, or_more: bool = False) -> np.ndarray:
     """
     :param name: what to call them in an error
-    :param given: numbers for each of n observations, (n, width), or (n,) where they have one
+    :param given: numbers for each of n observations, (n, width), or as many in another shape
     :param n: rows
     :param width: columns
     :param or_more: whether more columns will do
     :return: (n, columns)
     """
     rows = regular_array(name, given)
-    if rows.ndim == 1:
-        rows = rows[None] if n == 1 else rows[:, None]
-    fits = rows.ndim == 2 and len(rows) == n and (rows.shape[1] == width or (or_more and rows.shape[1] > width))
-    if rows.dtype.kind not in "fiu" or not fits:
-        raise InputError(name, f"dtype {rows.dtype}, shape {np.shape(given)}", f"Give numbers, ({n}, {width})")
-    rows = rows.astype(np.float64)
+    if rows.dtype.kind not in "fiub" or rows.size % n or (or_more and len(rows) != n):
+        raise InputError(name, f"dtype {rows.dtype}, shape {rows.shape}", f"Give numbers, ({n}, {width})")
+    rows = rows.reshape(n, rows.size // n).astype(np.float64)
+    if rows.shape[1] != width and not (or_more and rows.shape[1] > width):
+        raise InputError(name, f"shape {np.shape(given)}", f"Give numbers, ({n}, {width})")
     check_finite(name, rows)
     return rows

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
@@ -22,6 +23,8 @@ from sb3_nopg.dynamics.stops import Stop
 
 # Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
 _SOFTNESS, _MARGIN = 0.01, 3.0
+# Of a limit, in widths: somebody may start just there, in single precision.
+_ROUNDING = 1e-3
 # Beyond the edge by so many widths a state is as lost as it can be, and stays there.
 _PADDING = 10.0
 
@@ -227,9 +230,19 @@ class Bounds:
         ended = ((above & self.ends_high) | (below & self.ends_low)).any(dim=1)
         left = ((above & ~self.ends_high) | (below & ~self.ends_low)).any(dim=1)
         if len(self.limit_columns):
-            columns = self.coordinates.decode(states)[:, self.limit_columns]
-            left = left | ((columns > self.limits[:, 1]) | (columns < self.limits[:, 0])).any(dim=1)
+            left = left | ~self._within(self.coordinates.decode(states))
         return ended, left & ~ended
+
+    def within_limits(self, observations: np.ndarray) -> np.ndarray:
+        """
+        :param observations: (m, d_s)
+        :return: which of them lie within all limits that a user named, but for rounding, (m,)
+        """
+        return np.asarray(self._within(th.from_numpy(observations).to(self.limits)).cpu().numpy())
+
+    def _within(self, observations: th.Tensor) -> th.Tensor:
+        columns, rounding = observations[:, self.limit_columns], _ROUNDING * self.limit_width
+        return ((columns <= self.limits[:, 1] + rounding) & (columns >= self.limits[:, 0] - rounding)).all(dim=1)
 
     def farthest_out(self, states: th.Tensor) -> th.Tensor:
         """

@@ -21,7 +21,7 @@ LEAST_ROWS = 2
 # Fewer have nothing between them; more take longer than anybody waits.
 _LEAST_NODES, _MOST_NODES = 2, 1_000_000
 # A column that never changes may be rounded otherwise.
-_SAME = 1e-4
+_SAME = 1e-6
 
 
 def check_model_settings(dataset: TransitionDataset, settings: Mapping[str, Any], starts: Any = None) -> None:
@@ -59,21 +59,20 @@ def check_starts(name: str, starts: np.ndarray, bounds: Bounds) -> None:
     :param bounds: of the model
     :raises InputError: where the task is lost before it begins, or a start differs from the data where these never change
     """
-    coordinates, limits = bounds.coordinates, bounds.limits.cpu().numpy()
-    for column, (low, high) in zip(bounds.limit_columns.tolist(), limits.tolist(), strict=True):
-        row = _first(~((starts[:, column] >= low) & (starts[:, column] <= high)))
-        if row is not None:
-            what = f"row {row} has {starts[row, column]:g} in {coordinates.column_name(column)}"
-            raise InputError(name, f"{what}, beyond its limits, {low:g} to {high:g}", "Start within the limits")
+    coordinates, lost = bounds.coordinates, ~bounds.within_limits(starts)
+    if lost.any():
+        row, limits = int(lost.argmax()), bounds.limits.cpu().numpy()
+        columns = bounds.limit_columns.cpu().numpy()
+        beyond = np.maximum(limits[:, 0] - starts[row, columns], starts[row, columns] - limits[:, 1])
+        column, (low, high) = int(columns[beyond.argmax()]), limits[beyond.argmax()]
+        what = f"row {row} has {starts[row, column]:g} in {coordinates.column_name(column)}"
+        raise InputError(name, f"{what}, beyond its limits, {low:g} to {high:g}", "Start within the limits")
     for column, value in zip(coordinates.still_columns, coordinates.still.tolist(), strict=True):
-        row = _first(~np.isclose(starts[:, column], value, rtol=_SAME, atol=_SAME))
-        if row is not None:
+        differs = ~np.isclose(starts[:, column], value, rtol=_SAME, atol=_SAME)
+        if differs.any():
+            row = int(differs.argmax())
             what = f"row {row} has {starts[row, column]:g} in {coordinates.column_name(column)}"
             raise InputError(name, f"{what}, which is {value:g} in all of the data", "Start from what was recorded")
-
-
-def _first(flags: np.ndarray) -> int | None:
-    return int(flags.argmax()) if flags.any() else None
 
 
 def check_enough(dataset: TransitionDataset, coordinates: Coordinates) -> None:

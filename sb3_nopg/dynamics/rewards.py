@@ -173,18 +173,32 @@ class GivenReward:
         widths = [part.shape[1] for part in parts]
         point = th.cat(parts, dim=1).cpu().numpy()
         n, n_columns = point.shape
-        moved = np.repeat(point[None], 1 + 2 * n_columns, axis=0)
+        moved = np.repeat(point[None], 2 * n_columns, axis=0)
         for column, step in enumerate(self.steps):
-            moved[1 + 2 * column, :, column] += step
-            moved[2 + 2 * column, :, column] -= step
-        values = _predicted(self.function, *np.split(moved.reshape(-1, n_columns), np.cumsum(widths)[:-1], axis=1))
-        values = values.reshape(-1, n)
-        slopes = th.as_tensor((values[1::2] - values[2::2]) / (2.0 * self.steps[:, None])).T.to(states)
+            moved[2 * column, :, column] += step
+            moved[2 * column + 1, :, column] -= step
+        value = _predicted(self.function, *np.split(point, np.cumsum(widths)[:-1], axis=1))
+        moved_values = _call(self.function, *np.split(moved.reshape(-1, n_columns), np.cumsum(widths)[:-1], axis=1))
+        slopes = th.as_tensor(_slopes(value, moved_values.reshape(-1, 2, n), self.steps)).T.to(states)
         of_state, of_action, of_next = slopes.split(widths, dim=1)
         pull_back = self.coordinates.pull_back
         return StepReward(
-            th.as_tensor(values[0]).to(states), pull_back(states, of_state), of_action, pull_back(next_states, of_next)
+            th.as_tensor(value).to(states), pull_back(states, of_state), of_action, pull_back(next_states, of_next)
         )
+
+
+def _slopes(value: np.ndarray, moved: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """
+    Central differences; at the edge of where a formula has a value, differences to the side where it has one.
+
+    :param value: at the points, (n,)
+    :param moved: a step above and a step below in each column, (c, 2, n)
+    :param steps: (c,)
+    :return: (c, n)
+    """
+    has_value = np.isfinite(moved)
+    above, below = np.where(has_value, moved, value).swapaxes(0, 1)
+    return (above - below) / (np.maximum(has_value.sum(axis=1), 1) * steps[:, None])
 
 
 def given_reward(
@@ -262,7 +276,7 @@ def _predicted(function: RewardFunction, states: np.ndarray, actions: np.ndarray
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         row = wrong[0]
-        s, a, s2 = (np.round(part[row], 4).tolist() for part in (states, actions, next_states))
+        s, a, s2 = (part[row].tolist() for part in (states, actions, next_states))
         raise InputError(
             "reward",
             f"it is {values[row]} at s = {s}, a = {a}, s2 = {s2}, where a predicted trajectory goes",

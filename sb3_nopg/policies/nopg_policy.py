@@ -314,7 +314,7 @@ class DeterministicLinearPolicy(NOPGPolicy):
         if self.diagonal:
             n = len(self.weight)
             seen, wanted = seen[:, :n], wanted[:, :n]
-            found = (seen * wanted).sum(dim=0) / seen.square().sum(dim=0).clamp_min(1e-300)
+            found = (seen * wanted).sum(dim=0) / seen.square().sum(dim=0).clamp_min(th.finfo(seen.dtype).tiny)
         else:
             found = th.from_numpy(np.linalg.lstsq(seen.cpu().numpy(), wanted.cpu().numpy(), rcond=None)[0].T)
         with th.no_grad():

@@ -89,14 +89,13 @@ class Judge:
         quantile = float(ndtri(0.5 + level / 2.0))
         # The same for all models, however little of the worst one of them has seen.
         worst = min(model.worst_reward for model in self.models), min(model.worst_end for model in self.models)
-        best = max(model.reward_range[1] for model in self.models)
         # Of each policy, by each model, from each start, the worst and the best following outside of the data: (p, k, m)
         earned = np.array([[rollouts.total_rewards(*worst) for rollouts in of_policy] for of_policy in followed])
         at_best = earned.copy()
         for number, of_policy in enumerate(followed):
             for which, rollouts in enumerate(of_policy):
                 open_ = self._is_open(rollouts)
-                at_best[number, which, open_] = rollouts.total_rewards(best, math.inf)[open_]
+                at_best[number, which, open_] = self._at_best(rollouts)[open_]
         scores, highest = earned.mean(axis=(1, 2)), at_best.mean(axis=(1, 2))
         order, n_models = np.argsort(-scores, kind="stable"), earned.shape[1]
         low, high = (end.cpu().numpy() for end in self.models[0].action_range)
@@ -127,10 +126,15 @@ class Judge:
 
     def _is_open(self, rollouts: Rollouts) -> np.ndarray:
         """Which trajectories have left the data, and not a limit beyond which the task is lost, whatever follows, (m,)."""
-        bounds = self.models[0].bounds
-        columns, (low, high) = bounds.limit_columns.tolist(), bounds.limits.T.cpu().numpy()
-        last = rollouts.last_states[:, columns]
-        return (rollouts.left_by >= 0) & ((last >= low) & (last <= high)).all(axis=1)
+        return (rollouts.left_by >= 0) & self.models[0].bounds.within_limits(rollouts.last_states)
+
+    def _at_best(self, rollouts: Rollouts) -> np.ndarray:
+        """What trajectories earn where the best that was recorded follows, which may be an end of the task, (m,)."""
+        best = max(model.reward_range[1] for model in self.models)
+        after = (len(rollouts.rewards) - rollouts.n_steps) * best
+        if any(model.bounds.has_ends for model in self.models):
+            after = np.where(after == 0.0, 0.0, np.maximum(after, best))
+        return rollouts.known_rewards + after
 
     def _leaving(self, rollouts: Rollouts) -> Leaving | None:
         left = self._is_open(rollouts)
@@ -185,6 +189,9 @@ def judge(
     if initial_states is not None:
         check_starts("initial_states", starts, whole.bounds)
     models, notes = half_models(data, whole, N_MODELS, limits=limits, reward=reward, seed=seed)
+    n_lost = int((~whole.bounds.within_limits(starts)).sum())
+    if n_lost:
+        notes += (f"{n_lost} of the {len(starts)} starts in the data lie beyond the limits, and are lost before they begin.",)
     misleading = tempting_ends(data, gamma, reward)
     if misleading is not None:
         notes += (misleading,)

@@ -71,7 +71,12 @@ class Rollouts:
         """
         left = self.left_by >= 0
         unknown = np.minimum((len(self.rewards) - self.n_steps) * unknown_reward, worst_end)
-        return np.nansum(self.rewards, axis=0) + np.where(left, unknown, 0.0)
+        return self.known_rewards + np.where(left, unknown, 0.0)
+
+    @property
+    def known_rewards(self) -> np.ndarray:
+        """Undiscounted, of the steps that each was followed, (m,)."""
+        return np.asarray(np.nansum(self.rewards, axis=0))
 
 
 def together(parts: Sequence[Rollouts]) -> Rollouts:

@@ -4,7 +4,7 @@ import logging
 
 import torch as th
 
-from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy, NOPGPolicy
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 from sb3_nopg.training.candidates import BEHAVIOUR, RICCATI, VALUE_ITERATION
 from sb3_nopg.training.imitation import imitate
@@ -39,5 +39,8 @@ def _teach_linear_controller(policy: NOPGPolicy, estimator: ModelEstimator, seed
     generator = th.Generator().manual_seed(seed)
     chosen = th.randint(len(estimator.states), (_N_TAUGHT,), generator=generator).to(estimator.states.device)
     states = th.cat([estimator.states[chosen], estimator.starts[:_N_TAUGHT]])
-    targets = th.from_numpy(controller(states.cpu().numpy())).to(states).clamp(*dynamics.action_range)
+    targets = th.from_numpy(controller(states.cpu().numpy())).to(states)
+    if not isinstance(policy, DeterministicLinearPolicy):
+        # A gain knows no range: it is taught as it is.
+        targets = targets.clamp(*dynamics.action_range)
     imitate(policy, dynamics.coordinates.decode(states), targets)

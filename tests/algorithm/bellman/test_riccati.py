@@ -15,7 +15,9 @@ from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.regression import Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy
+from sb3_nopg.training.candidates import RICCATI
 from sb3_nopg.training.imitation import imitate
+from sb3_nopg.training.teaching import teach
 
 GAMMA = 0.95
 GAIN = np.array([[-0.8, -0.6]])
@@ -291,9 +293,35 @@ def test_the_best_controller_of_a_system_that_drifts_towards_a_goal_elsewhere():
         assert discounted(gain, offset + step) < best
 
 
-def test_an_action_that_only_pays_has_no_best_controller():
-    data = record(linear, lambda states, actions, _: actions[:, 0] ** 2 - np.square(states).sum(axis=1))
-    assert best_of(data) is None
+@pytest.mark.parametrize(("of_state", "of_action"), [(-0.1, 10.0), (50.0, -0.1)])
+def test_what_only_pays_has_no_best_controller(of_state, of_action):
+    """Neither an action that pays, nor a state that pays more than the action that leads there costs."""
+
+    def earns(states, actions, _):
+        return of_state * np.square(states).sum(axis=1) + of_action * actions[:, 0] ** 2
+
+    assert best_of(record(linear, earns)) is None
+
+
+def test_actions_that_cost_nothing_have_a_best_controller():
+    data = record(linear, lambda states, actions, _: -np.square(states).sum(axis=1))
+    found = best_of(data)
+    closed = A - B @ found.gain
+    assert np.abs(np.linalg.eigvals(closed)).max() < 1.0
+    values = solve_discrete_are(np.sqrt(GAMMA) * A, np.sqrt(GAMMA) * B, np.eye(2), np.array([[1e-9]]))
+    expected = np.linalg.solve(B.T @ values @ B, B.T @ values @ A)
+    np.testing.assert_allclose(found.gain, expected, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_gain_is_taught_beyond_the_recorded_actions():
+    """Of a system that is known everywhere: weak pushes were recorded, and strong ones are best."""
+    data = record(linear, linear_reward, start=(5.0, 5.0))
+    model = NOPG("LinearPolicy", None, dataset=data, gamma=GAMMA, seed=0, device="cpu", initial_states=5.0 * STARTS)
+    estimator = model.estimator.model
+    assert estimator.dynamics.choices.exact
+    teach(model.policy, RICCATI, estimator, 0)
+    np.testing.assert_allclose(model.policy.gain.detach().numpy(), best_gain(), rtol=1e-3)
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

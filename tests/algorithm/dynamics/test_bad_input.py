@@ -166,6 +166,7 @@ def test_a_prediction_takes_one_state_or_several(fitted):
     one, reward = fitted.predict(np.zeros(2), np.ones(1))
     np.testing.assert_allclose(one[0], several[0])
     np.testing.assert_allclose(reward[0], rewards[0])
+    np.testing.assert_allclose(fitted.predict(np.zeros(2), 1.0)[0], one)
 
 
 @pytest.mark.parametrize("starts", [np.zeros((1, 5)), [[np.nan, 0.0]], [], "here"])

@@ -84,6 +84,20 @@ def test_slopes_of_a_given_reward():
 
 
 @pytest.mark.slow
+def test_slopes_at_the_edge_of_where_a_formula_has_a_value():
+    """To the side where it has one, and none where it has none on either."""
+    data = record(linear, linear_reward)
+    coordinates = Coordinates.of(th.tensor(data.observations), ())
+    reward = given_reward("2 * sqrt(s[0]) + 0 * arccos(1 + abs(s[1]))", coordinates, data.observations, data.actions)
+    states, action = th.tensor([[0.0, 0.0], [0.25, 0.0]], dtype=th.float64), th.zeros(2, 1, dtype=th.float64)
+    with np.errstate(invalid="ignore"):
+        found = reward.with_slopes(states, action, states)
+    np.testing.assert_allclose(found.value, [0.0, 1.0])
+    assert float(found.of_state[0, 0]) > 100.0
+    assert float(found.of_state[1, 0]) == pytest.approx(2.0, rel=1e-6)
+    np.testing.assert_array_equal(found.of_state[:, 1], 0.0)
+
+
 def test_a_quadratic_reward_is_found_to_be_one():
     data = record(linear, linear_reward)
     model = DynamicsModel.fit(data, n_nodes=60)

@@ -196,6 +196,32 @@ def test_what_passes_a_limit_is_lost_whatever_follows():
 
 
 @pytest.mark.slow
+def test_an_end_may_be_the_best_that_follows():
+    """Every step costs, and a goal on the right ends it: who leaves the data on the left may have found another."""
+    data = record(cart, start=(0.2, 0.2), n_episodes=16, length=12, ends=lambda state: state[0] > 0.3)
+    found = judge(data, {"waits": holds, "goes left": lambda o: -push_on(o)}, gamma=GAMMA, n_steps=40, reward="0 * s[0] - 1")
+    left = next(judged for judged in found.ranking if judged.name == "goes left")
+    assert left.leaving.share > 0.9
+    assert left.low == pytest.approx(-40.0, abs=3.0)
+    assert left.high == pytest.approx(-left.leaving.after - 1.0, abs=5.0)
+    assert not found.told_apart
+
+
+@pytest.mark.slow
+def test_starts_of_the_data_beyond_the_limits_are_noted():
+    (note,) = judge(slow_cart(), {"holds": holds}, gamma=GAMMA, n_steps=10, limits={0: (-0.1, 0.1)}).notes
+    n_lost = int((np.abs(slow_cart().observations[slow_cart().episode_starts, 0]) > 0.1).sum())
+    assert n_lost
+    assert note.startswith(f"{n_lost} of the 16 starts")
+    # One that lies just on a limit, in single precision, does not.
+    single = np.array([[0.1, 0.0]], dtype=np.float32)
+    assert (
+        judge(slow_cart(), {"holds": holds}, gamma=GAMMA, n_steps=2, limits={0: (-0.1, 0.1)}, initial_states=single).notes
+        == ()
+    )
+
+
+@pytest.mark.slow
 def test_ends_that_tempt_are_noted():
     punished = "0 * s[0] - 1"
     (note,) = judge(recorded(), {"holds": holds}, gamma=GAMMA, n_steps=20, reward=punished).notes
