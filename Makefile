@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Where it is set, every process would compile every file again: each of those that tests run in, and each that they start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test test-computing test-real-time coverage lint type format bench wheel docs firmware clean
+.PHONY: help demo check test coverage lint type format bench wheel docs firmware clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,36 +38,25 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 demo: .venv/demo
 	$(BIN)/nopg demo
 
-ALL_CORES = --numprocesses auto --dist worksteal
-
 check: lint type
-	$(BIN)/pytest -m "not slow and not real_time" $(ALL_CORES)
+	$(BIN)/pytest -m "not slow and not real_time" --numprocesses auto --dist worksteal
 
-# Tests that keep deadlines mostly wait, two files of them at a time. Beside them the others take what is left of the processors.
-# On a computer that somebody else uses, which may stand still for longer than a deadline, what has failed is run again, three
-# times more at most, and listed.
-WHAT_IS_LEFT = $(shell chrt --idle 0 true 2> /dev/null && echo chrt --idle 0)
-REAL_TIME = tests/robot -m real_time -o cache_dir=.pytest_cache/real_time
+# Real-time tests mostly wait: two files at a time leave each other the time they need. On a computer that others use, which
+# may stand still for longer than a deadline, what has failed is run again by itself, three times more at most, and listed.
+REAL_TIME = tests/robot -m real_time
 TWO_FILES = --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # All tests ran, and some failed: whatever else went wrong does not go away by running those again.
 ALL_RAN = test $$? -eq 1
 AGAIN = --last-failed --last-failed-no-failures none --reruns 2 --reruns-delay 5 -raR
-RUN = $(BIN)/pytest
 
 test: .venv/installed
-	@$(MAKE) --no-print-directory --jobs 2 test-computing test-real-time
-
-test-computing:
-	$(WHAT_IS_LEFT) $(RUN) -m "not real_time" $(ALL_CORES)
-
-# Shown when it is over, not line by line among the others'.
-test-real-time:
-	@{ $(RUN) $(REAL_TIME) $(TWO_FILES) || { $(ALL_RAN) && $(RUN) $(REAL_TIME) $(AGAIN); }; } > .real_time.log 2>&1; \
-	status=$$?; cat .real_time.log; rm .real_time.log; exit $$status
+	$(BIN)/pytest -m "not real_time" --numprocesses auto --dist worksteal
+	$(BIN)/pytest $(REAL_TIME) $(TWO_FILES) || { $(ALL_RAN) && $(BIN)/pytest $(REAL_TIME) $(AGAIN); }
 
 coverage: .venv/installed
 	$(BIN)/coverage erase
-	@$(MAKE) --no-print-directory --jobs 2 test-computing test-real-time RUN="$(BIN)/coverage run -m pytest"
+	$(BIN)/coverage run -m pytest -m "not real_time" --numprocesses auto --dist worksteal
+	$(BIN)/coverage run -m pytest $(REAL_TIME) $(TWO_FILES) || { $(ALL_RAN) && $(BIN)/coverage run -m pytest $(REAL_TIME) $(AGAIN); }
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered
 
@@ -107,4 +96,4 @@ firmware:
 	@$(MAKE) --no-print-directory -C robot/firmware
 
 clean:
-	rm -rf robot/firmware/build docs/_build .venv build dist *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis .real_time.log runs
+	rm -rf robot/firmware/build docs/_build .venv build dist *.egg-info .coverage* .mypy_cache .pytest_cache .ruff_cache .hypothesis runs
