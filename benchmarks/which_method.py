@@ -14,14 +14,13 @@ from typing import Any
 
 from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.extent import Extent
-from sb3_nopg.experiments.overview import write_overview
+from sb3_nopg.experiments.overview import LAST, NO_METHODS, write_overview
 from sb3_nopg.experiments.report import mean_interval
 
 RESULTS = Path(__file__).parent / "results"
 OURS = "NOPG-D, defaults"
 # Share of the best mean return: who never falls also sways a little less or more.
 A_TRIFLE = 1e-3
-NO_METHODS = ("doing nothing", "behaviour", "demonstrator", "DDPG online")
 COMPARISONS = ("pendulum-grid", "pendulum-random", "cartpole-random", "cartpole-swing-up", "mountain-car")
 
 
@@ -54,7 +53,7 @@ def first_places() -> list[str]:
             trial, result = entry["trial"], entry["result"]
             size = trial.get("samples", trial.get("demonstrations"))
             # As in the figure, by the last policy.
-            earned = result.get("last", result.get("return"))
+            earned = result.get(LAST, result.get("return"))
             if size is not None and earned is not None and trial["method"] not in NO_METHODS:
                 by_method = returns.setdefault((trial.get("system", ""), size), {})
                 by_method.setdefault(trial["method"], []).append(earned)

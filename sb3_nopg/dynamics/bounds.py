@@ -17,8 +17,7 @@ import torch as th
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import is_count
-from sb3_nopg.data.column_heads import identifier
-from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.coordinates import Coordinates, column_called
 from sb3_nopg.dynamics.stops import Stop
 
 # Width of an edge as a share of the recorded range; its middle lies three widths outside, where little is lost inside.
@@ -286,9 +285,8 @@ def _checked_limits(
     observations = coordinates.decode(states)
     n_columns = observations.shape[1]
     columns, ends, widths = [], [], []
-    known = {identifier(name): number for number, name in enumerate(coordinates.columns or ())}
     for named, limit in limits.items():
-        column = known.get(identifier(named), named) if isinstance(named, str) else named
+        column: Any = column_called(named, coordinates.columns)
         if not is_count(column, 0, n_columns - 1):
             names = f", or {', '.join(coordinates.columns)}" if coordinates.columns else ""
             raise InputError(

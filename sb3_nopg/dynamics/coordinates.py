@@ -271,11 +271,11 @@ def _checked(
     observations: th.Tensor, angles: Sequence[tuple[int | str, int | str]], columns: Sequence[str] | None
 ) -> tuple[tuple[int, int], ...]:
     pairs: list[tuple[int, int]] = []
-    n_columns, known = observations.shape[1], {identifier(name): number for number, name in enumerate(columns or ())}
+    n_columns = observations.shape[1]
     if not isinstance(angles, tuple | list):
         raise InputError("angles", f"{angles!r} is no list of pairs", "Give pairs of columns, or () for none")
     for pair in angles:
-        numbers = [known.get(identifier(i), i) if isinstance(i, str) else i for i in pair] if _is_pair(pair) else []
+        numbers = [column_called(i, columns) for i in pair] if _is_pair(pair) else []
         if len(set(numbers)) != 2 or not all(is_count(i, 0, n_columns - 1) for i in numbers):
             names = f", or of {', '.join(columns)}" if columns else ""
             fix = f"Give two of the columns 0 to {n_columns - 1}{names}"
@@ -292,6 +292,16 @@ def _checked(
             )
         pairs.append((i, j))
     return tuple(pairs)
+
+
+def column_called(named: Any, columns: Sequence[str] | None) -> Any:
+    """
+    :param named: a column, by number or name
+    :param columns: names of all; None where they have none
+    :return: its number; what is not the name of one, as it is
+    """
+    known = {identifier(name): number for number, name in enumerate(columns or ())}
+    return known.get(identifier(named), named) if isinstance(named, str) else named
 
 
 def _is_pair(pair: Any) -> bool:

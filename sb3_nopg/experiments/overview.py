@@ -28,12 +28,12 @@ NAME = "overview"
 # Experiments that compare policies, in the order of the columns.
 _COMPARED = ("pendulum_grid", "pendulum_random", "cartpole_random", "cartpole_swing_up", "mountain_car")
 _FLIGHTS = "real-recordings"
-# What is in tables to be compared with, and learns nothing.
-_NO_METHODS = ("behaviour", "demonstrator", "example")
+#: what is in tables to be compared with, and learns nothing
+NO_METHODS = ("behaviour", "demonstrator", "example")
 # In results of methods that gave no policy: why not.
 _REFUSED = "refused"
-# Name of the last evaluation in results whose return is the best of several.
-_LAST = "last"
+#: name of the last evaluation in results whose return is the best of several
+LAST = "last"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def write_overview(folder: pathlib.Path, extent: Extent) -> str:
         comparison: Comparison = importlib.import_module(f"sb3_nopg.experiments.{module}").COMPARISON
         results = _read(folder, comparison.name, extent)
         cells += cells_of(comparison, results)
-        by_last |= {trial["method"]: None for trial, result in results if _LAST in result}
+        by_last |= {trial["method"]: None for trial, result in results if LAST in result}
         bars += [f"{comparison.name}: {comparison.solved.meaning}."] if results and comparison.solved else []
     flown = [(trial, result) for trial, result in _read(folder, _FLIGHTS, extent) if "task" in trial]
     cells += _grouped([(f"{_FLIGHTS}, {t['task'].replace('_', ' ')}", t["method"], r["return"], r) for t, r in flown])
@@ -94,11 +94,11 @@ def cells_of(comparison: Comparison, results: Sequence[tuple[Trial, Result]]) ->
     found = []
     for trial, result in results:
         n = trial.get(comparison.across)
-        if n is None or trial["method"] in _NO_METHODS:
+        if n is None or trial["method"] in NO_METHODS:
             continue
         system = "" if trial.get("system") is None else f", {trial['system']}"
         column = f"{comparison.name}{system}, {n:,}"
-        judged = {**result, "return": result.get(_LAST, result["return"])}
+        judged = {**result, "return": result.get(LAST, result["return"])}
         found.append((column, trial["method"], float(comparison.solves(trial, judged)), result))
     return _grouped(found)
 

@@ -71,8 +71,7 @@ def checked_actor(policy: Any, observations: np.ndarray, n_actions: int, *, name
         except InputError:
             raise
         except Exception as error:
-            where = f"at {seen[0].tolist()}" if len(seen) == 1 else "on observations of this system"
-            raise InputError("policies", f"{name} fails {where} ({error!r})", "Give one for this system") from error
+            raise InputError("policies", f"{name} fails ({error!r})", "Give one for this system") from error
         wrong = np.flatnonzero(~np.isfinite(actions).all(axis=1))
         if actions.shape[1] != n_actions or len(wrong):
             row = int(wrong[0]) if len(wrong) else 0

@@ -11,6 +11,7 @@ from stable_baselines3 import TD3
 
 from helpers.command_line import fine, nopg, refused
 from helpers.point_with_friction import pushed_point
+from helpers.systems import on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import NOPGD, judge
 from sb3_nopg.commands import waiting as waiting_module
 from sb3_nopg.commands.arguments import angles, limits
@@ -154,9 +155,22 @@ def test_model_tells_what_it_found_and_how_good_it_is(folder, tmp_path):
 
 
 @pytest.mark.slow
+def test_an_angle_that_was_found_can_be_taken_back(tmp_path):
+    record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle).save(tmp_path / "turns.npz")
+    assert "angle(s[0], s[1])" in fine("model", tmp_path / "turns.npz")
+    assert "angle(" not in fine("model", tmp_path / "turns.npz", "--angle", "none")
+    assert "no pair of columns" in refused("train", tmp_path / "turns.npz", "--angle", "0,9", "-o", tmp_path / "turns.zip")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
-    [(["--names", "x"], "--names"), (["-o", "a.txt"], ".png"), (["--limit", "7=0:1"], "limits")],
+    [
+        (["--names", "x"], "--names"),
+        (["-o", "a.txt"], ".png"),
+        (["--limit", "7=0:1"], "limits"),
+        (["--angle", "0,1"], "no cosine and sine"),
+    ],
 )
 def test_what_model_cannot_use_is_one_line(folder, more, message):
     assert message in refused("model", folder / "point.npz", *more)
