@@ -82,9 +82,9 @@ def renderings(returns, threshold):
 @pytest.mark.parametrize(
     ("name", "across", "n_cells"),
     [
-        ("pendulum-grid", "samples", 54),
-        ("pendulum-random", "samples", 59),
-        ("cartpole-random", "samples", 130),
+        ("pendulum-grid", "samples", 60),
+        ("pendulum-random", "samples", 65),
+        ("cartpole-random", "samples", 131),
         ("cartpole-swing-up", "samples", 16),
         ("mountain-car", "demonstrations", 66),
     ],
