@@ -66,10 +66,14 @@ def squares(records):
     return [record.result["square"] for record in records]
 
 
-def run_four(run, folder, workplace, deadly=None):
+def run_some(n, run, folder, workplace, deadly=None):
     log = str(folder / "log.txt")
-    trials = [{"number": n, "log": log, "deadly": (deadly or {}).get(n)} for n in range(4)]
+    trials = [{"number": number, "log": log, "deadly": (deadly or {}).get(number)} for number in range(n)]
     return run_trials(experiment_of(run, folder), trials, folder, workplace)
+
+
+def run_four(run, folder, workplace, deadly=None):
+    return run_some(4, run, folder, workplace, deadly)
 
 
 def wait_for(condition, seconds=120.0):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -50,22 +51,24 @@ def installation(tmp_path_factory) -> Path:
     return venv
 
 
-def test_the_wheel_is_what_is_tested(installation, tmp_path):
-    names = ("sb3_nopg", "sb3_nopg.commands.main", "nopg_envs", "nopg_robot")
-    program = f"import importlib; [print(importlib.import_module(name).__file__) for name in {names}]\n"
-    program += "from nopg_envs.demonstrations import demonstration_file; print(demonstration_file('mountain_car_scripted'))"
-    paths = run(installation / "bin" / "python", "-c", program, folder=tmp_path).splitlines()
-    assert len(paths) == len(names) + 1
-    for path in paths:
-        assert Path(path).is_relative_to(installation), path
-
-
-# One process for all commands: starting it and importing torch takes longer than most of them.
-COMMANDS = """
-import contextlib, io, json, sys
+MODULES = ("sb3_nopg", "sb3_nopg.commands.main", "nopg_envs", "nopg_robot")
+COMMANDS = [
+    ["data", "info", "own.npz"],
+    # A small discount, so that whatever follows trajectories is done soon.
+    ["train", "own.npz", "--env", "nopg/LQR-v0", "--updates", "3", "--gamma", "0.8"],
+    ["evaluate", "model.zip", "--episodes", "2", "--json"],
+    ["export", "model.zip", "policy.onnx", "--control-period-s", "0.05"],
+    ["report", "model.zip", "-o", "report.html"],
+]
+# One process for all: starting it and importing torch takes longer than most commands.
+PROGRAM = """
+import contextlib, importlib, io, json, sys
+from nopg_envs.demonstrations import demonstration_file
 from sb3_nopg.commands.main import main
+modules, commands = json.loads(sys.argv[1])
+paths = [importlib.import_module(name).__file__ for name in modules] + [str(demonstration_file("mountain_car_scripted"))]
 said = []
-for words in json.loads(sys.argv[1]):
+for words in commands:
     sys.argv = ["nopg", *words]
     with contextlib.redirect_stdout(io.StringIO()) as out:
         try:
@@ -74,31 +77,40 @@ for words in json.loads(sys.argv[1]):
             ended = end.code
     assert not ended, (words, ended, out.getvalue())
     said.append(out.getvalue())
-print(json.dumps(said))
+print(json.dumps([paths, said]))
 """
 
 
-def test_from_data_to_a_policy_for_the_rig(installation, tmp_path):
+@pytest.fixture(scope="module")
+def used(installation, tmp_path_factory) -> SimpleNamespace:
+    """The folder of somebody who has data and uses what is installed, where its files lie, and what each command said."""
+    folder = tmp_path_factory.mktemp("own")
     env = gym.make("nopg/LQR-v0")
     arrays = nopg_envs.rollouts(env, "uniform", n_transitions=67, seed=0)
     TransitionDataset(**arrays, observation_space=env.observation_space, action_space=env.action_space).save(
-        tmp_path / "own.npz"
+        folder / "own.npz"
     )
+    paths, said = json.loads(
+        run(installation / "bin" / "python", "-c", PROGRAM, json.dumps([MODULES, COMMANDS]), folder=folder)
+    )
+    return SimpleNamespace(folder=folder, paths=paths, said=dict(zip((words[0] for words in COMMANDS), said, strict=True)))
 
-    assert "67" in run(installation / "bin" / "nopg", "data", "info", "own.npz", folder=tmp_path)
-    commands = [
-        # A small discount, so that whatever follows trajectories is done soon.
-        ["train", "own.npz", "--env", "nopg/LQR-v0", "--updates", "3", "--gamma", "0.8"],
-        ["evaluate", "model.zip", "--episodes", "2", "--json"],
-        ["export", "model.zip", "policy.onnx", "--control-period-s", "0.05"],
-        ["report", "model.zip", "-o", "report.html"],
-    ]
-    trained, evaluated, *_ = json.loads(
-        run(installation / "bin" / "python", "-c", COMMANDS, json.dumps(commands), folder=tmp_path)
-    )
-    assert "predicted return" in trained
-    assert [episode["seed"] for episode in json.loads(evaluated)["episodes"]] == [0, 1]
+
+def test_the_wheel_is_what_is_tested(installation, used):
+    assert len(used.paths) == len(MODULES) + 1
+    for path in used.paths:
+        assert Path(path).is_relative_to(installation), path
+
+
+def test_the_program_is_installed(installation, tmp_path):
+    assert run(installation / "bin" / "nopg", "--version", folder=tmp_path).startswith("nopg 0.")
+
+
+def test_from_data_to_a_policy_for_the_rig(used):
+    assert "67" in used.said["data"]
+    assert "predicted return" in used.said["train"]
+    assert [episode["seed"] for episode in json.loads(used.said["evaluate"])["episodes"]] == [0, 1]
 
     wanted = {"own.npz", "model.zip", "model.progress.csv", "model.json", "policy.onnx", "report.html", "report.json"}
-    assert {path.name for path in tmp_path.iterdir()} == wanted
-    assert "data:image/png" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert {path.name for path in used.folder.iterdir()} == wanted
+    assert "data:image/png" in (used.folder / "report.html").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     data = pushed_point()
     data.save(place / "point.npz")
     pushed_point(seed=1).save(place / "fresh.npz")
-    model = NOPGD("LinearPolicy", None, dataset=data, gamma=0.9, seed=0, device="cpu", horizon=20).learn(30)
+    model = NOPGD("LinearPolicy", None, dataset=data, gamma=0.9, seed=0, device="cpu", horizon=20).learn(8)
     model.save(place / "ours.zip")
     model.export(place / "ours.onnx")
     stand_in = offline_vec_env(model.observation_space, model.action_space, np.zeros(2), 1)

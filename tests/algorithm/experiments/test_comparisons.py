@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import nopg_envs
+from helpers.colours import colour_counts
 from helpers.recorded_swings import record_swings
 from sb3_nopg import NOPGS, InputError, TransitionDataset
 from sb3_nopg.experiments import (
@@ -52,11 +53,11 @@ def toy(trial):
     return small
 
 
-def run_toy(name, folder, n_seeds=1, quick=True):
+def run_toy(name, folder):
     experiment = load_experiment(name)
     small = dataclasses.replace(experiment, trials=lambda quick, n: [toy(trial) for trial in experiment.trials(quick, n)])
-    table = reproduce(small, folder, n_seeds=n_seeds, quick=quick)
-    return table, json.loads((folder / f"{Extent(quick).file_name(name)}.json").read_text())["trials"]
+    table = reproduce(small, folder, n_seeds=1, quick=True)
+    return table, json.loads((folder / f"{Extent(quick=True).file_name(name)}.json").read_text())["trials"]
 
 
 def pixels(path):
@@ -67,14 +68,21 @@ def colours(image, low, high):
     """How many colours that are no grey a part of an image has, in more than a few pixels."""
     part = image[:, int(low * image.shape[1]) : int(high * image.shape[1])]
     grey = np.ptp(part, axis=-1) < 0.15
-    _, counts = np.unique((part[~grey] * 8).round().astype(int), axis=0, return_counts=True)
-    return int((counts > 20).sum())
+    return int((colour_counts(part[~grey], 8) > 20).sum())
 
 
-@pytest.fixture(scope="module", params=NAMES)
+# By the name of the experiment.
+RAN = {}
+
+
+@pytest.fixture(params=NAMES)
 def ran(request, tmp_path_factory, module_patch):
-    folder = tmp_path_factory.mktemp(request.param)
-    return request.param, folder, *run_toy(request.param, folder)
+    """Run once, within a test: only there, what a model is made of is chosen once for all trials on the same data."""
+    name = request.param
+    if name not in RAN:
+        folder = tmp_path_factory.mktemp(name)
+        RAN[name] = name, folder, *run_toy(name, folder)
+    return RAN[name]
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,7 @@ def full() -> PolicyReport:
     return replace(report, summary=summary, stress=rigs)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_no_text_becomes_markup(full, tmp_path):
     harmless, nasty = (
         replace(with_text(full, text), summary=replace(with_text(full.summary, text), verdict="care"))
@@ -101,6 +102,7 @@ def test_no_text_becomes_markup(full, tmp_path):
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in section(page, name), name
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_programs_read_what_was_escaped(full, tmp_path):
     nasty = replace(full, summary=replace(full.summary, reasons=(MARKUP,), verdict="care", policy_files=("0" * 64,)))
     page = page_of(nasty, tmp_path)
@@ -125,12 +127,14 @@ def test_an_environments_names_are_only_names(tmp_path):
     model = NOPGD("LinearPolicy", NamedEnv(), dataset=line_data(), gamma=0.9, seed=0, device="cpu", transitions="samples")
     report = quick_report(model, limits=["s[0] < 0.5"])
     assert MARKUP in report.labels[0]
+    # With pictures, which have the names on their axes.
     page = page_of(report, tmp_path)
     assert "<script>" not in page
     assert "&lt;script&gt;" in section(page, "bandwidths")
     assert "s[0] &lt; 0.5" in section(page, "limits")
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_browser_runs_and_fetches_nothing_and_shows_the_verdicts_color(full, tmp_path):
     page = page_of(full, tmp_path)
     (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)

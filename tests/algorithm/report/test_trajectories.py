@@ -304,6 +304,7 @@ def test_figures_survive_a_file(drifting):
             ReportSummary.from_json(json.dumps({**content, "trajectories": bad}))
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_page_shows_them(drifting, tmp_path):
     write_report(drifting, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -313,6 +314,9 @@ def test_the_page_shows_them(drifting, tmp_path):
         assert words in text
     assert "0 % (0 % to 10 %) of 36 trajectories last; they earn" in section(page, "returns")
     assert len(pictures(text)) == 3
+
+
+def test_they_are_in_the_picture_of_a_whole_report(drifting, tmp_path):
     write_report(drifting, tmp_path / "report.png")
     assert imread(tmp_path / "report.png")[..., :3].std() > 0.05
 

@@ -105,21 +105,34 @@ def both_ends():
     return ACTIONS.low, ACTIONS.high
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("whole_sizes")
-def test_cloning_does_what_was_done_and_nothing_does_nothing():
+def demonstrated():
+    """What a hand does, with some noise: its mean is what can be learned."""
     rng = np.random.default_rng(0)
     states = rng.normal(size=(600, 2))
-    # Noise of a hand: its mean is what can be learned.
     actions = 2.0 * np.tanh(states[:, :1]) + 0.2 * rng.normal(size=(600, 1))
     still = np.zeros(600)
     space = gym.spaces.Box(-3.0, 3.0, (1,))
-    data = TransitionDataset(states, actions, still, states, still.astype(bool), action_space=space)
-    policy = clone_behavior(data, seed=0)
-    found, _ = policy.predict(states)
+    return TransitionDataset(states, actions, still, states, still.astype(bool), action_space=space)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("whole_sizes")
+def test_cloning_does_what_was_done():
+    states = demonstrated().observations
+    found, _ = clone_behavior(demonstrated(), seed=0).predict(states)
     assert np.sqrt(np.mean((found - 2.0 * np.tanh(states[:, :1])) ** 2)) < 0.15
-    again, _ = clone_behavior(data, seed=0).predict(states)
-    np.testing.assert_array_equal(found, again)
+
+
+def test_cloning_with_the_same_seed_is_the_same():
+    first, again, other = (
+        clone_behavior(demonstrated(), seed=seed).predict(demonstrated().observations)[0] for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_nothing_does_nothing():
+    states = demonstrated().observations
     nothing = Nothing(gym.spaces.Box(np.array([-1.0, 0.5]), np.array([1.0, 2.0]), dtype=np.float64))
     np.testing.assert_array_equal(nothing.predict(states[0])[0], [0.0, 0.5])
     assert nothing.predict(states)[0].shape == (600, 2)
