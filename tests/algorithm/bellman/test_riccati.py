@@ -144,7 +144,7 @@ def test_learning_comes_near_the_best_controller(horizon):
         model_kwargs={"n_nodes": 100},
         learning_rate=0.05,
     )
-    model.learn(80)
+    model.learn(40)
     found = expected_return(model.policy.gain.detach().numpy().astype(np.float64))
     nothing, best = expected_return(np.zeros((1, 2))), expected_return(best_gain())
     assert best > nothing

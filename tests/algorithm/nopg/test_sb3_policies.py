@@ -83,7 +83,7 @@ def test_training_makes_the_policy_better_in_the_environment(transitions: str):
     env = Monitor(DriftEnv())
     env.reset(seed=0)
     before, _ = evaluate_policy(model, env, n_eval_episodes=5)
-    model.learn(60 if transitions == "samples" else 20)
+    model.learn(60 if transitions == "samples" else 8)
     env.reset(seed=0)
     after, _ = evaluate_policy(model, env, n_eval_episodes=5)
     assert after > before + 1.0

@@ -117,14 +117,14 @@ def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, monkeypatch,
 
 
 # Of twelve updates each of three candidates gets two, and the best of them six.
-COURSE = {"transitions": "model", "gamma": 0.9, "model_kwargs": {"n_nodes": 60}}
+COURSE = {"transitions": "model", "gamma": 0.9, "horizon": 6, "model_kwargs": {"n_nodes": 60}}
 MIDST = (1, 2, 3, 6, 8, 12)
 
 
 def learn_a_course(folder: Path, **arguments: Any) -> NOPG:
     """With a checkpoint of each update in its midst."""
     callback = [_CopyAt(update, folder / f"{update}.ckpt") for update in MIDST]
-    return build(pushed_point(), **COURSE, **arguments).learn(12, callback=callback)
+    return build(pushed_point(), **{**COURSE, **arguments}).learn(12, callback=callback)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def course(small_sizes, tmp_path_factory) -> tuple[NOPG, Path]:
     [
         {"variant": "D"},
         {"variant": "S", "n_action_samples": 3, "learning_rate": halving, "final_std_scale": 0.1, "seed": None},
-        {"variant": "D", "held_out": 0.3, "keep": "best_heldout"},
+        {"variant": "D", "held_out": 0.3, "keep": "best_heldout", "horizon": "auto"},
         {"variant": "D", "horizon": 0},
     ],
     ids=["D", "S-schedules-no-seed", "D-held-out", "D-nodes"],

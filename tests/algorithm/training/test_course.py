@@ -160,7 +160,7 @@ def test_the_policy_is_left_at_the_chosen_candidate(learned):
 def test_training_improves_on_doing_nothing():
     model = make()
     before = model.estimated_return()
-    model.learn(60)
+    model.learn(30)
     assert model.estimated_return() > before
     assert model.candidates[0].lasting > 0.8
 
