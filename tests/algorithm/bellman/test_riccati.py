@@ -128,7 +128,6 @@ def test_visits_are_counted_once_a_step(model):
     assert model.visitation.sum() == pytest.approx((1.0 - GAMMA**n_steps) / (1.0 - GAMMA), rel=1e-3)
 
 
-@pytest.mark.usefixtures("whole_sizes")
 @pytest.mark.slow
 @pytest.mark.parametrize("horizon", ["auto", 20])
 def test_learning_comes_near_the_best_controller(horizon):

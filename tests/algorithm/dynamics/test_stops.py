@@ -23,8 +23,6 @@ from sb3_nopg.dynamics.cross_validation import BANDWIDTHS
 from sb3_nopg.dynamics.stop_choice import choose_stops
 from sb3_nopg.dynamics.stops import Stop, stopped_rows
 
-pytestmark = pytest.mark.slow
-
 
 def swung(advance=pendulum_with_top_speed, **options):
     return record(advance, pendulum_reward, start=(3.1, 3.0), observe=on_circle, **options)
@@ -40,6 +38,7 @@ def model():
     return DynamicsModel.fit(swung(), n_nodes=200)
 
 
+@pytest.mark.slow
 def test_both_stops_are_found_and_one_formula_explains_the_rest(model):
     assert model.choices.stops == (Stop(0, False, -TOP_SPEED), Stop(0, True, TOP_SPEED)) == stops_of(swung())
     assert model.choices.is_affine
@@ -47,6 +46,7 @@ def test_both_stops_are_found_and_one_formula_explains_the_rest(model):
     assert "stops: w goes no lower than -3, w goes no higher than 3" in model.describe(["c", "s", "w"])
 
 
+@pytest.mark.slow
 def test_predictions_end_at_the_stop_and_nobody_is_lost_there(model):
     upright_and_fast = np.array([[0.0, 1.0, TOP_SPEED], [0.0, -1.0, -TOP_SPEED]])
     found, _ = model.predict(upright_and_fast, np.array([[1.0], [-1.0]]))
@@ -56,6 +56,7 @@ def test_predictions_end_at_the_stop_and_nobody_is_lost_there(model):
     assert not crossing.goes_on_slope.any()
 
 
+@pytest.mark.slow
 def test_predictions_away_from_the_stop_are_the_system_s(model):
     others = swung(pendulum, seed=5, n_episodes=6)
     slow = np.abs(others.next_observations[:, 2]) < TOP_SPEED
@@ -63,6 +64,7 @@ def test_predictions_away_from_the_stop_are_the_system_s(model):
     np.testing.assert_allclose(found, others.next_observations[slow], atol=3e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("chosen_anew")
 def test_without_the_stop_the_model_would_be_local(model, monkeypatch):
     at_top_speed = stopped_rows(th.tensor(swung().next_observations[:, [2]]), model.choices.stops)
@@ -73,10 +75,12 @@ def test_without_the_stop_the_model_would_be_local(model, monkeypatch):
     assert without.choices.unexplained > 1e-4
 
 
+@pytest.mark.slow
 def test_a_system_that_goes_faster_has_none():
     assert DynamicsModel.fit(swung(pendulum), n_nodes=200).choices.stops == ()
 
 
+@pytest.mark.slow
 def test_starts_beyond_the_stop_do_not_move_it():
     data = record(pendulum_with_top_speed, pendulum_reward, start=(3.1, 4.0), observe=on_circle, n_episodes=24)
     assert float(np.abs(data.observations[:, 2]).max()) > 1.1 * TOP_SPEED
@@ -112,6 +116,7 @@ def test_what_never_changes_in_an_episode_has_no_stop():
     assert stops_of(data) == ()
 
 
+@pytest.mark.slow
 def test_where_the_task_ends_nothing_stops():
     """A reading that stays at one as long as the task goes on, and shows where it is when that ends it."""
 
@@ -127,6 +132,7 @@ def test_where_the_task_ends_nothing_stops():
     assert float(model.bounds.cross(th.tensor([[1.39, 0.0]], dtype=th.float64)).goes_on) < 0.5
 
 
+@pytest.mark.slow
 def test_an_end_of_the_task_at_top_speed_is_not_because_of_it(model):
     data = swung()
     fast = np.flatnonzero(data.next_observations[:, 2] == TOP_SPEED)
@@ -181,6 +187,7 @@ def test_coarse_sensors_are_no_stops():
     assert stops_of(coarse) == ()
 
 
+@pytest.mark.slow
 def test_a_model_like_another_has_its_stops(model):
     part = swung(n_episodes=8, seed=3)
     again = DynamicsModel.fit(part, n_nodes=100, like=model)

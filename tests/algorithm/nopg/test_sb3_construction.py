@@ -29,7 +29,6 @@ from sb3_nopg import NOPG, NOPGD, NOPGS, InputError, TransitionDataset
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("whole_sizes")
 def test_works_as_written_with_all_defaults():
     env, data = DriftEnv(), drift_data(40)
     model = NOPG("MlpPolicy", env, dataset=data, gamma=0.9, initial_states=STATES)

@@ -76,7 +76,6 @@ def test_evaluate_policy(algorithm: type[NOPG]):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("whole_sizes")
 @both
 def test_training_makes_the_policy_better_in_the_environment(transitions: str):
     model = make(env=DriftEnv(), dataset=drift_data(200), transitions=transitions)
