@@ -1,24 +1,27 @@
 """
 Runs that several processes share, started by ``test_distributed.py``.
 
-``torchrun -m helpers.shared_runs SCENARIO FOLDER`` starts them as users do; ``start`` does the same in less time, because
-copies of the process that asks need not import anything.
+``launch`` has torchrun start them and watch over them, and ``start`` needs nobody who does. Both make copies of the process
+that asks, which need not import anything.
 """
 
 import multiprocessing
 import os
 import runpy
+import signal
 import socket
-import sys
 import time
+import traceback
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
+from torch.distributed.launcher.api import elastic_launch
+from torch.distributed.run import config_from_args, get_args_parser
 
 import sb3_nopg.bellman.solvers.coarse
 import sb3_nopg.bellman.transition
@@ -31,14 +34,14 @@ from sb3_nopg.training.log import record_support
 
 # Neither 2 nor 4 divides the number of transitions or that of start states.
 N = 91
-UPDATES = 4
+UPDATES = 3
 # Strict, so that what is left to compare is rounding and not where a solver happened to stop; a discount that keeps it short.
 STRICT: dict[str, Any] = {"solver_tolerance": 1e-12, "gamma": 0.8}
 CASES: dict[str, dict[str, Any]] = {
     "default": {"variant": "D"},
     "stochastic": {"variant": "S", "n_action_samples": 3, "resample_interval": 2, **STRICT},
     "pessimistic": {"variant": "D", "pessimism": 0.3, "held_out": 0.3, "patience": 50, **STRICT},
-    "next-states": {"variant": "D", "n_next_state_samples": 3, "resample_interval": 3, **STRICT},
+    "next-states": {"variant": "D", "n_next_state_samples": 3, "resample_interval": 2, **STRICT},
     "dense": {"variant": "D", "n_neighbors": None, "weights": "local_linear", **STRICT},
     "fixed-count": {"variant": "D", "n_neighbors": 20, "truncation_tolerance": 0.5, **STRICT},
     # Of 18 entries two are left, and products pass over the rest although the matrix is small.
@@ -98,36 +101,29 @@ def compare(processes: Processes, folder: Path) -> None:
             np.savez(folder / f"{case}.npz", **found)
 
 
-class ComputeAt(KillAt):
-    """Keeps a process from noticing what becomes of the others."""
+class SleepAt(KillAt):
+    """Does not notice what becomes of the others, nor answer them."""
+
+    def __init__(self, update: int, for_s: float):
+        super().__init__(update)
+        self.for_s = for_s
 
     def _on_step(self) -> bool:
         if self.num_timesteps == self.update:
-            end = time.monotonic() + 1.0
-            while time.monotonic() < end:
-                pass
+            time.sleep(self.for_s)
         return True
 
 
 def lose_one(processes: Processes, folder: Path) -> None:
     """The last process is killed in the midst of training, and torchrun notices before the main process does."""
     callbacks: list[BaseCallback] = [NOPGCheckpointCallback(folder / "run.ckpt", interval=10)]
-    callbacks.append(ComputeAt(25) if processes.is_main else KillAt(25))
+    callbacks.append(SleepAt(25, 1.0) if processes.is_main else KillAt(25))
     build(pushed_point(N), distributed=True).learn(100_000, callback=callbacks)
-
-
-class SleepAt(KillAt):
-    """Does not answer any more."""
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps == self.update:
-            time.sleep(600)
-        return True
 
 
 def wait_in_vain(processes: Processes, folder: Path) -> None:
     """The last process stops answering."""
-    callback = None if processes.is_main else SleepAt(3)
+    callback = None if processes.is_main else SleepAt(3, 600.0)
     build(pushed_point(N), distributed=True).learn(100_000, callback=callback)
 
 
@@ -219,6 +215,35 @@ def start(n_processes: int, program: Callable[..., None], *arguments: str) -> in
     return started[0].exitcode
 
 
-if __name__ == "__main__":
-    th.set_num_threads(1)
-    run(*sys.argv[1:])
+def begin_anew(program: Callable[..., None], *arguments: str) -> None:
+    """As a program of its own, which knows nothing of what torchrun does with signals and tells its errors itself."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        program(*arguments)
+    except Exception:
+        traceback.print_exc()
+        raise
+
+
+def torchrun(n_processes: int, program: Callable[..., None], arguments: tuple[str, ...]) -> None:
+    """What torchrun does with its options, but that processes are copies of this one."""
+    options = get_args_parser().parse_args(["--standalone", f"--nproc-per-node={n_processes}", "no script"])
+    config, _, _ = config_from_args(options)
+    # What ``--standalone`` stands for.
+    config.rdzv_backend, config.rdzv_endpoint, config.run_id = "c10d", "localhost:0", str(uuid.uuid4())
+    config.start_method = "fork"
+    elastic_launch(config, begin_anew)(program, *arguments)
+
+
+def launch(n_processes: int, program: Callable[..., None], *arguments: str) -> int:
+    """
+    :param n_processes: that torchrun starts, and ends when one is lost
+    :param program: ``run`` or ``run_script``
+    :param arguments: of the program
+    :return: torchrun's exit code
+    """
+    started = multiprocessing.get_context("fork").Process(target=torchrun, args=(n_processes, program, arguments))
+    started.start()
+    started.join(100.0)
+    assert started.exitcode is not None
+    return started.exitcode

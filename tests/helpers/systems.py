@@ -1,12 +1,14 @@
 """Small systems whose equations are known, recorded as data sets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 
 from sb3_nopg import DynamicsModel, TransitionDataset
+from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.prepared import Prepared, float_tensor
 
 #: states (m, d), actions (m, d_a) to next states (m, d)
 Advance = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -161,6 +163,17 @@ def record(
     return TransitionDataset(
         states, actions, rewards, after, ended, episode_ids=episodes, action_space=spaces.Box(-1.0, 1.0, (d_a,), np.float64)
     )
+
+
+def prepared(data: TransitionDataset, angles: Sequence[tuple[int, int]] | None = None) -> Prepared:
+    """
+    As a model chooses by them.
+
+    :param data: recorded transitions
+    :param angles: pairs of columns that are cosine and sine of an angle; None to find them
+    """
+    both = np.concatenate([data.observations, data.next_observations])
+    return Prepared.of(data, Coordinates.of(float_tensor(both), angles), np.array(data.rewards, dtype=np.float64))
 
 
 def truth(advance: Advance, act: Callable[[np.ndarray], np.ndarray], start: np.ndarray, n_steps: int) -> np.ndarray:

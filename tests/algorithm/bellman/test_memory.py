@@ -61,9 +61,9 @@ for name, (n, n_neighbors, settings) in json.loads(sys.argv[1]).items():
     os._exit(0)
 """
 CASES = {
-    "local-constant": (4_000, 128, {"variant": "D", "weights": "local_constant"}),
-    "local-linear": (4_000, 128, {"variant": "D", "weights": "local_linear"}),
-    "stochastic": (3_000, 48, {"variant": "S", "n_action_samples": 6, "weights": "local_linear", "precision": "float32"}),
+    "local-constant": (2_500, 128, {"variant": "D", "weights": "local_constant"}),
+    "local-linear": (2_500, 128, {"variant": "D", "weights": "local_linear"}),
+    "stochastic": (2_000, 48, {"variant": "S", "n_action_samples": 6, "weights": "local_linear", "precision": "float32"}),
     "all-neighbours": (1_000, None, {"variant": "D", "weights": "local_constant"}),
 }
 

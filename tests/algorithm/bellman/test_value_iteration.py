@@ -48,7 +48,7 @@ def test_it_is_plain_value_iteration(name):
         "two actions": lambda: record(two_forces, d_a=2),
     }[name]()
     gamma = 0.9
-    model = DynamicsModel.fit(data, n_nodes=40)
+    model = DynamicsModel.fit(data, n_nodes=40, n_earlier_steps=0)
     equation = NodeEquation(model, model.nodes.states[:3], gamma)
     choice = iterate_values(equation)
     n, (low, high) = equation.n_nodes, model.action_range

@@ -118,7 +118,7 @@ def test_good_settings_are_taken():
     assert dynamics.choices.n_earlier_steps == 1
     assert len(dynamics.nodes) <= 50
     assert dynamics.bounds.limit_columns.tolist() == [2]
-    none = make(dataset=data, model_kwargs={"angles": (), "n_nodes": 50}).dynamics
+    none = make(dataset=data, model_kwargs={"angles": (), "n_nodes": 50, "n_earlier_steps": 0, "bandwidth": np.inf}).dynamics
     assert none.coordinates.angles == ()
 
 

@@ -18,6 +18,7 @@ from helpers.systems import (
     pendulum_reward,
     pendulum_with_friction,
     predicted_changes,
+    prepared,
     record,
     truth,
 )
@@ -92,7 +93,7 @@ def test_a_model_of_a_part_takes_it_over(data, model):
 
 def test_an_angle_that_goes_all_around():
     data = record(pendulum_with_friction, pendulum_reward, start=(3.1, 2.0), n_episodes=60, observe=on_circle)
-    found = DynamicsModel.fit(data, n_nodes=400)
+    found = DynamicsModel.fit(data, n_nodes=400, n_earlier_steps=0)
     assert [held.coordinate for held in found.choices.held] == [0]
     states = found.coordinates.encode(th.tensor(data.observations[:50]))
     applied = th.tensor(data.actions[:50])
@@ -119,7 +120,7 @@ def test_its_slopes_are_autograd_s():
 
 def test_the_affine_prediction_is_that_of_the_regression():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
-    coordinates = DynamicsModel.fit(data, n_nodes=60).coordinates
+    coordinates = prepared(data).coordinates
     states, after = (coordinates.encode(th.tensor(part)) for part in (data.observations, data.next_observations))
     samples = Samples(coordinates, states, th.tensor(data.actions), coordinates.difference(after, states))
     friction = DryFriction.fit(samples, [Held(0, 0.7)])

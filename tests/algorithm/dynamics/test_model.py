@@ -58,17 +58,18 @@ def test_a_system_that_bends_is_not_taken_for_linear():
     def bends(states, actions):
         return 0.7 * states + 0.4 * np.sin(3.0 * states[:, ::-1]) + 0.2 * actions
 
-    model = fit(record(bends, n_episodes=20), n_nodes=300)
+    data = record(bends, n_episodes=20)
+    model = fit(data, n_nodes=300, n_earlier_steps=0)
     assert min(kernel.bandwidth for kernel in model.choices.kernels) < 1.0
     assert not model.nodes.single
     elsewhere = record(bends, seed=1)
-    one_map = fit(record(bends, n_episodes=20), bandwidth=math.inf, n_earlier_steps=0)
+    one_map = fit(data, bandwidth=math.inf, n_earlier_steps=0)
     assert relative_error(model, elsewhere) < 0.4 * relative_error(one_map, elsewhere)
 
 
 def test_what_is_unexplained_is_told():
     nothing = record(lambda s, a: np.random.default_rng(len(s)).normal(size=s.shape), noise=1.0)
-    assert fit(nothing).choices.unexplained > 0.3
+    assert fit(nothing, n_earlier_steps=0).choices.unexplained > 0.3
     assert fit(record(linear, linear_reward)).choices.unexplained < 1e-10
 
 
@@ -88,7 +89,7 @@ def test_a_system_that_is_not_affine_in_its_action_is_noticed():
 
 
 def test_products_of_two_actions_are_noticed():
-    model = fit(record(two_forces, d_a=2), n_nodes=300)
+    model = fit(record(two_forces, d_a=2), n_nodes=300, n_earlier_steps=0)
     assert model.choices.products
     assert model.features.size == 5
     assert relative_error(model, record(two_forces, d_a=2, seed=1)) < 0.1

@@ -1,5 +1,6 @@
 """What the regression's kernel looks at, how far it is shrunk, and what a policy in training pays beside its reward."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from helpers.systems import (
     linear,
     linear_reward,
     predicted_changes,
+    prepared,
     record,
     recorded_changes,
     relative_error,
@@ -29,8 +31,12 @@ def data():
     return record(bends_along_the_first, n_episodes=30, start=(1.0, 1.0, 1.0))
 
 
-def test_a_kernel_looks_at_what_bends_the_system(data):
-    model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
+@pytest.fixture(scope="module")
+def model(data):
+    return DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
+
+
+def test_a_kernel_looks_at_what_bends_the_system(model):
     bending = [kernel for kernel in model.choices.kernels if not kernel.is_affine]
     assert bending
     assert all(kernel.form.everywhere == (1, 2) for kernel in bending)
@@ -38,18 +44,16 @@ def test_a_kernel_looks_at_what_bends_the_system(data):
     assert "standard deviations of s[0] for s[1]; affine in all else" in model.describe()
 
 
-def test_that_needs_fewer_samples(data):
+def test_that_needs_fewer_samples(data, model):
     elsewhere = record(bends_along_the_first, n_episodes=10, start=(1.0, 1.0, 1.0), seed=5)
-    model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
-    like = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
+    like = copy(model)
     everything = tuple(replace(kernel, form=Form(ridge=kernel.form.ridge)) for kernel in like.choices.kernels)
     like.choices = replace(like.choices, kernels=everything)
     looks_at_all = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600, like=like)
     assert relative_error(model, elsewhere) < 0.7 * relative_error(looks_at_all, elsewhere)
 
 
-def test_maps_have_nodes_of_their_own_where_they_depend_on_little(data):
-    model = DynamicsModel.fit(data, n_earlier_steps=0, n_nodes=600)
+def test_maps_have_nodes_of_their_own_where_they_depend_on_little(data, model):
     for field in model.nodes.fields:
         kernels = [model.choices.kernels[number] for number in field.targets if number < 3]
         for number, finite in enumerate(field.between.scale.isfinite().tolist()):
@@ -63,7 +67,7 @@ def test_coordinates_outside_the_kernel_do_not_count_as_distance():
     generator = th.Generator().manual_seed(0)
     states = th.rand(400, 2, generator=generator, dtype=th.float64) * 2.0 - 1.0
     pushes = th.randn(400, 1, generator=generator, dtype=th.float64)
-    coordinates = DynamicsModel.fit(record(linear, linear_reward)).coordinates
+    coordinates = prepared(record(linear, linear_reward)).coordinates
     samples = Samples(coordinates, states, pushes, (states[:, :1] * 4.0).sin() + 3.0 * states[:, 1:])
     regression = LocalAffineRegression(samples, 0.2, Form((1,)))
     maps = regression.maps_at(th.tensor([[0.3, -0.9], [0.3, 0.9]], dtype=th.float64))
@@ -78,7 +82,7 @@ def test_what_cannot_be_told_apart_is_shrunk():
     pushes = th.randn(500, 1, generator=generator, dtype=th.float64)
     twice = states + 1e-3 * th.randn(500, 1, generator=generator, dtype=th.float64)
     targets = states + 0.5 * th.randn(500, 1, generator=generator, dtype=th.float64)
-    coordinates = DynamicsModel.fit(record(cart, n_episodes=5)).coordinates
+    coordinates = prepared(record(cart, n_episodes=5)).coordinates
     samples = Samples(coordinates, th.cat([states, twice], dim=1), pushes, targets)
     free, shrunk = (AffineRegression(samples, ridge).coefficients[1:3, 0].abs().max() for ridge in (LEAST_RIDGE, 1e-4))
     assert float(free) > 2.0

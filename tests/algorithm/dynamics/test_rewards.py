@@ -33,7 +33,7 @@ def points(n: int = 30, d: int = 2, seed: int = 0) -> list[th.Tensor]:
 def test_a_given_reward_is_used_exactly(reward):
     # The data say something else, which does not count.
     data = record(cart, start=(0.8, 0.8))
-    model = DynamicsModel.fit(data, n_nodes=60, reward=reward)
+    model = DynamicsModel.fit(data, n_nodes=60, reward=reward, n_earlier_steps=0)
     assert isinstance(model.reward, GivenReward)
     assert model.choices.reward.kernel is None
     earned = formula(data.observations, data.actions, data.next_observations)
@@ -108,7 +108,7 @@ def test_a_quadratic_reward_is_found_to_be_one():
     # Some lie beyond the recorded ones, which an exact model goes on to.
     assert not bool(((expected >= low) & (expected <= high)).all())
     np.testing.assert_allclose(model.reward(states, actions, after).numpy(), expected, atol=1e-5)
-    disturbed = DynamicsModel.fit(record(linear, linear_reward, noise=0.01), n_nodes=60)
+    disturbed = DynamicsModel.fit(record(linear, linear_reward, noise=0.01), n_nodes=60, n_earlier_steps=0)
     low, high = disturbed.reward_range
     found = disturbed.reward(states, actions, after).numpy()
     np.testing.assert_allclose(found, np.clip(expected, low, high), atol=1e-5)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch as th
 
-from helpers.systems import linear, linear_reward, on_circle, pendulum, pendulum_reward, plain, record
+from helpers.systems import linear, linear_reward, on_circle, pendulum, pendulum_reward, plain, prepared, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
-from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
+from sb3_nopg.dynamics.prepared import Inputs
 from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineMaps, Form, Kernel, Regressions
 from sb3_nopg.dynamics.several_steps import AHEAD, choose_by_several_steps, places_to_start, share_unexplained_ahead
 
@@ -20,11 +19,6 @@ COUNT = 0.05
 def counted(states: np.ndarray) -> np.ndarray:
     """As an encoder of coarse steps would show them."""
     return COUNT * np.round(states / COUNT)
-
-
-def prepared(data: TransitionDataset, angles=()) -> Prepared:
-    both = np.concatenate([data.observations, data.next_observations])
-    return Prepared.of(data, Coordinates.of(float_tensor(both), angles), np.array(data.rewards, dtype=np.float64))
 
 
 def affine(ridge: float) -> tuple[Kernel, ...]:

@@ -48,7 +48,7 @@ GAMMA, N_STEPS, N_NODES = 0.97, 12, 80
 
 # Models of pendulums, by their names.
 SWUNG: dict[str, tuple[Any, dict[str, Any]]] = {
-    "angle, local reward": (pendulum, {"n_nodes": N_NODES, "bandwidth": 0.7}),
+    "angle, local reward": (pendulum, {"n_nodes": N_NODES, "bandwidth": 0.7, "n_earlier_steps": 0}),
     "stops": (pendulum_with_top_speed, {"n_nodes": N_NODES}),
 }
 

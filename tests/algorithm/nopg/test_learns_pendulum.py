@@ -32,14 +32,12 @@ def return_of(algorithm: type[NOPG], data: TransitionDataset, n_updates: int, **
 
 # With fewer updates than one gets without asking; benchmarks/robustness.py makes them all.
 def test_defaults_swing_up_from_the_grid_of_450():
-    assert return_of(NOPGD, grid(15, 15, 2), 30) > -420.0
+    assert return_of(NOPGD, grid(15, 15, 2), 12) > -420.0
 
 
 def test_a_stochastic_policy_swings_up_on_a_coarse_model():
-    assert return_of(NOPGS, grid(15, 15, 2), 30, model_kwargs={"n_nodes": 1500}) > -500.0
+    assert return_of(NOPGS, grid(15, 15, 2), 12, model_kwargs={"n_nodes": 1500}) > -500.0
 
 
 def test_the_paper_s_estimator_swings_up_from_the_grid_of_800():
-    data = grid(20, 20, 2)
-    returns = [return_of(NOPGD, data, 100, seed=seed, **AS_IN_THE_PAPER) for seed in range(3)]
-    assert np.median(returns) > -600, returns  # the paper: -579 ± 2
+    assert return_of(NOPGD, grid(20, 20, 2), 100, **AS_IN_THE_PAPER) > -600.0  # the paper: -579 ± 2

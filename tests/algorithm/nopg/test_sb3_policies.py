@@ -76,14 +76,13 @@ def test_evaluate_policy(algorithm: type[NOPG]):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("whole_sizes")
 @both
 def test_training_makes_the_policy_better_in_the_environment(transitions: str):
     model = make(env=DriftEnv(), dataset=drift_data(200), transitions=transitions)
     env = Monitor(DriftEnv())
     env.reset(seed=0)
     before, _ = evaluate_policy(model, env, n_eval_episodes=5)
-    model.learn(60 if transitions == "samples" else 20)
+    model.learn(60 if transitions == "samples" else 8)
     env.reset(seed=0)
     after, _ = evaluate_policy(model, env, n_eval_episodes=5)
     assert after > before + 1.0

@@ -9,6 +9,7 @@ import pytest
 import torch as th
 from gymnasium import spaces
 
+import sb3_nopg.bellman.solvers.coarse
 from helpers import oracles
 from helpers.bellman_problems import random_problem
 from helpers.models import make_nopg
@@ -373,10 +374,13 @@ def test_queries_leave_no_trace(trained: NOPG):
     [("D", {}), ("S", {"resample_interval": 7}), ("D", {"n_neighbors": "auto"})],
     ids=["fixed", "resampled", "auto"],
 )
-def test_training_with_queries_in_between_gives_the_same_bits(variant: str, settings: dict[str, Any]):
+def test_training_with_queries_in_between_gives_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, variant: str, settings: dict[str, Any]
+):
     problem = random_problem(n=80)
-    # Long enough for all that is renewed only now and then to be renewed at least once.
-    left_alone = model_of(problem, variant=variant, **settings).learn(30)
+    # All that is renewed only now and then is renewed at least once.
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 6)
+    left_alone = model_of(problem, variant=variant, **settings).learn(10)
 
     def ask(local_variables: dict[str, Any], _: dict[str, Any]) -> bool:
         for query in QUERIES.values():
@@ -385,7 +389,7 @@ def test_training_with_queries_in_between_gives_the_same_bits(variant: str, sett
 
     asked = model_of(problem, variant=variant, **settings)
     asked.estimated_return()
-    asked.learn(30, callback=ask)
+    asked.learn(10, callback=ask)
     for expected, parameter in zip(left_alone.policy.parameters(), asked.policy.parameters(), strict=True):
         np.testing.assert_array_equal(parameter.detach().numpy(), expected.detach().numpy())
 

@@ -66,7 +66,7 @@ def test_interval_over_transitions_covers_the_mean_of_a_noisy_reward():
 @pytest.mark.slow
 def test_interval_over_episodes_covers_where_transitions_of_an_episode_resemble_each_other():
     """Five rewards of an episode share their noise: transitions taken one by one would promise too much."""
-    n_episodes, length, n_repetitions, rng = 20, 5, 50, np.random.default_rng(1)
+    n_episodes, length, n_repetitions, rng = 20, 5, 36, np.random.default_rng(1)
     n = n_episodes * length
     n_covered = 0
     for _ in range(n_repetitions):

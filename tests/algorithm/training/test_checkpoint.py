@@ -71,19 +71,19 @@ def assert_same_bits(model: NOPG, reference: NOPG) -> None:
 
 
 @pytest.mark.slow
-def test_killed_at_37_of_60_and_resumed(tmp_path, monkeypatch):
+def test_killed_at_14_of_20_and_resumed(tmp_path, monkeypatch):
     # Before the checkpoint and after it.
-    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 8)
     path = tmp_path / "run.ckpt"
     # A copy of this process, which need not import everything again.
-    run = multiprocessing.get_context("fork").Process(target=learn_until_killed, args=(path, 37, 60))
+    run = multiprocessing.get_context("fork").Process(target=learn_until_killed, args=(path, 14, 20))
     run.start()
     run.join(60.0)
     assert run.exitcode == -signal.SIGKILL
     model = NOPG.resume(path, pushed_point(), device="cpu")
-    assert model.num_timesteps == 30
-    reference = build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(60)
-    assert_same_bits(finish(model, 60), reference)
+    assert model.num_timesteps == 10
+    reference = build(pushed_point(), variant="S", n_action_samples=4, resample_interval=7).learn(20)
+    assert_same_bits(finish(model, 20), reference)
 
 
 def halving(progress_remaining: float) -> float:
@@ -105,20 +105,33 @@ def halving(progress_remaining: float) -> float:
 )
 def test_resumed_run_has_the_bits_of_an_uninterrupted_one(tmp_path, monkeypatch, arguments):
     # Before the checkpoint and after it.
-    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 8)
     data = pushed_point()
     model = build(data, **arguments)
     # The model that goes on in the same process is the reference: without a seed, there is no second one like it.
-    model.learn(40, callback=[NOPGCheckpointCallback(tmp_path / "run.ckpt", 50), _CopyAt(23, tmp_path / "copy.ckpt")])
+    model.learn(20, callback=[NOPGCheckpointCallback(tmp_path / "run.ckpt", 50), _CopyAt(11, tmp_path / "copy.ckpt")])
     given = {"held_out": arguments["held_out"]} if "held_out" in arguments else {}
     resumed = NOPG.resume(tmp_path / "copy.ckpt", data, device="cpu", trust=True, **given)
-    assert resumed.num_timesteps == 23
-    assert_same_bits(finish(resumed, 40), model)
+    assert resumed.num_timesteps == 11
+    assert_same_bits(finish(resumed, 20), model)
 
 
 # Of twelve updates each of three candidates gets two, and the best of them six.
-COURSE = {"transitions": "model", "gamma": 0.9, "model_kwargs": {"n_nodes": 60}}
+COURSE = {"transitions": "model", "gamma": 0.9, "horizon": 6, "model_kwargs": {"n_nodes": 60}}
 MIDST = (1, 2, 3, 6, 8, 12)
+
+
+def learn_a_course(folder: Path, **arguments: Any) -> NOPG:
+    """With a checkpoint of each update in its midst."""
+    callback = [_CopyAt(update, folder / f"{update}.ckpt") for update in MIDST]
+    return build(pushed_point(), **{**COURSE, **arguments}).learn(12, callback=callback)
+
+
+@pytest.fixture(scope="module")
+def course(small_sizes, tmp_path_factory) -> tuple[NOPG, Path]:
+    """What several tests look at and none changes: a course that went to its end, and its checkpoints."""
+    folder = tmp_path_factory.mktemp("course")
+    return learn_a_course(folder), folder
 
 
 @pytest.mark.slow
@@ -127,17 +140,16 @@ MIDST = (1, 2, 3, 6, 8, 12)
     [
         {"variant": "D"},
         {"variant": "S", "n_action_samples": 3, "learning_rate": halving, "final_std_scale": 0.1, "seed": None},
-        {"variant": "D", "held_out": 0.3, "keep": "best_heldout"},
+        {"variant": "D", "held_out": 0.3, "keep": "best_heldout", "horizon": "auto"},
         {"variant": "D", "horizon": 0},
     ],
     ids=["D", "S-schedules-no-seed", "D-held-out", "D-nodes"],
 )
-def test_a_course_of_candidates_goes_on_wherever_it_was_broken_off(tmp_path, arguments):
-    data = pushed_point()
-    model = build(data, **COURSE, **arguments)
-    model.learn(12, callback=[_CopyAt(update, tmp_path / f"{update}.ckpt") for update in MIDST])
-    for update in MIDST if arguments == {"variant": "D"} else (3, 8):
-        resumed = NOPG.resume(tmp_path / f"{update}.ckpt", data, device="cpu", trust=True)
+def test_a_course_of_candidates_goes_on_wherever_it_was_broken_off(tmp_path, course, arguments):
+    is_plain = arguments == {"variant": "D"}
+    model, folder = course if is_plain else (learn_a_course(tmp_path, **arguments), tmp_path)
+    for update in MIDST if is_plain else (3, 8):
+        resumed = NOPG.resume(folder / f"{update}.ckpt", pushed_point(), device="cpu", trust=True)
         assert (resumed.num_timesteps, resumed.candidates) == (update, ())
         assert_same_bits(finish(resumed, 12), model)
         assert [str(candidate) for candidate in resumed.candidates] == [str(candidate) for candidate in model.candidates]
@@ -146,11 +158,9 @@ def test_a_course_of_candidates_goes_on_wherever_it_was_broken_off(tmp_path, arg
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("update", "total"), [(1, 2), (3, 20), (8, 20), (12, 20)])
-def test_a_course_that_is_taken_up_may_end_elsewhere(tmp_path, update, total):
-    data = pushed_point()
-    with pytest.raises(StoppedError):
-        build(data, **COURSE).learn(12, callback=[_CopyAt(update, tmp_path / "run.ckpt"), InterruptAt(update)])
-    resumed = finish(NOPG.resume(tmp_path / "run.ckpt", data, device="cpu"), total)
+def test_a_course_that_is_taken_up_may_end_elsewhere(course, update, total):
+    _, folder = course
+    resumed = finish(NOPG.resume(folder / f"{update}.ckpt", pushed_point(), device="cpu"), total)
     assert resumed.num_timesteps == resumed._n_updates == total
     made = sum(candidate.n_updates for candidate in resumed.candidates)
     # What was over but for the choice is chosen first, and goes on.
@@ -158,12 +168,11 @@ def test_a_course_that_is_taken_up_may_end_elsewhere(tmp_path, update, total):
 
 
 @pytest.mark.slow
-def test_a_course_that_an_error_broke_off_goes_on():
-    data = pushed_point()
-    model = build(data, **COURSE)
+def test_a_course_that_an_error_broke_off_goes_on(course):
+    model = build(pushed_point(), **COURSE)
     with pytest.raises(StoppedError):
         model.learn(12, callback=InterruptAt(5))
-    assert_same_bits(finish(model, 12), build(data, **COURSE).learn(12))
+    assert_same_bits(finish(model, 12), course[0])
     assert {candidate.trained_on for candidate in model.candidates} == {"half", "all"}
 
 
@@ -184,15 +193,15 @@ class _CopyAt(BaseCallback):
 @pytest.mark.parametrize("max_dense_cells", [256, 4], ids=["dense", "sparse"])
 def test_the_coarse_model_goes_on_at_its_age(tmp_path, monkeypatch, max_dense_cells):
     monkeypatch.setitem(sb3_nopg.bellman.solvers.coarse._MAX_DENSE_CELLS, "cpu", max_dense_cells)
-    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 20)
+    monkeypatch.setattr(sb3_nopg.bellman.solvers.coarse, "_UPDATES_BETWEEN_REFRESHES", 8)
     # Small steps of the policy, and many cells: here a coarse model pays.
     data, path, settings = pushed_point(400), tmp_path / "run.ckpt", {"state_bandwidth": 0.15, "learning_rate": 1e-3}
-    interrupted(path, 50, 35, 34, data, **settings)
+    interrupted(path, 20, 15, 14, data, **settings)
     resumed = NOPG.resume(path, data, device="cpu")
     coarse = resumed.estimator.problem.coarse_model.state()
-    assert coarse["age"] == 14
+    assert coarse["age"] == 6
     assert coarse["pays"]
-    assert_same_bits(finish(resumed, 50), build(data, **settings).learn(50))
+    assert_same_bits(finish(resumed, 20), build(data, **settings).learn(20))
 
 
 def test_random_numbers_of_callbacks_go_on(tmp_path):

@@ -4,8 +4,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,13 +14,11 @@ import sb3_nopg.bellman.transition
 from helpers import shared_runs
 from helpers.documentation import blocks
 from helpers.long_runs import build, pushed_point
-from helpers.repository import REPOSITORY, environment
-from helpers.shared_runs import CASES_OF, N, start
+from helpers.repository import REPOSITORY
+from helpers.shared_runs import CASES_OF, N, launch, start
 from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.common.processes import Processes, ProcessLostError
 from sb3_nopg.training.distributed import process_group
-
-ENVIRONMENT = environment(OMP_NUM_THREADS="1")
 
 
 @pytest.mark.slow
@@ -54,15 +50,13 @@ def test_the_script_of_the_page_runs(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed_ends_the_run_with_a_message_and_a_checkpoint(tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*torchrun, "-m", "helpers.shared_runs", "lose_one", str(tmp_path)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0
+def test_a_process_that_is_killed_ends_the_run_with_a_message_and_a_checkpoint(tmp_path, capfd):
+    assert launch(2, shared_runs.run, "lose_one", str(tmp_path)) != 0
+    told = capfd.readouterr().err
     # Told, unless torchrun itself was slow.
-    assert re.search("Process 0 of 2 (was told to end|lost contact with another one)", done.stderr), done.stderr
-    assert f"Resume from {tmp_path / 'run.ckpt'}" in done.stderr
-    assert "SIGKILL" in done.stderr
+    assert re.search("Process 0 of 2 (was told to end|lost contact with another one)", told), told
+    assert f"Resume from {tmp_path / 'run.ckpt'}" in told
+    assert "SIGKILL" in told
     resumed = NOPG.resume(tmp_path / "run.ckpt", pushed_point(N), device="cpu")
     assert resumed.num_timesteps == 20
     resumed.learn(5, reset_num_timesteps=False)
