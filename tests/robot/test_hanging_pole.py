@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.rigs import balance, fast_rig, metadata
+from helpers.rigs import balance, metadata, quick_rig
 from nopg_robot.plants import Plant, Rig
 from nopg_robot.plants.quarc import QuarcPlant
 from nopg_robot.plants.serial_board import SerialPlant
@@ -55,7 +55,7 @@ class HeldByAHandThatMoves(HeldUpright):
 
 
 def deploy_on(cart: SimulatedCart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> RunSummary:
-    rig = fast_rig(**sections)
+    rig = quick_rig(**sections)
 
     def opened(file: RigFile, *args: Any, **options: Any) -> Rig:
         assert file.connection.plant == "simulated"
@@ -100,7 +100,7 @@ def test_the_operator_is_asked_to_look_at_the_pole(tmp_path: Path):
         def update(self, snapshot: Snapshot) -> None:
             shown.setdefault(snapshot.phase, snapshot.message)
 
-    deploy(balance, metadata(), fast_rig(), tmp_path / "log.npz", RunOptions(0.1), display=Display())
+    deploy(balance, metadata(), quick_rig(), tmp_path / "log.npz", RunOptions(0.1), display=Display())
     assert "see that it does: its encoder cannot tell" in shown["hang"]
 
 
