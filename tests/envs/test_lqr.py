@@ -174,7 +174,7 @@ def test_optimal_gain_of_the_usual_regulator_is_as_documented():
 def test_gradient_ascent_arrives_at_the_optimal_gain():
     env = LQREnv(**USUAL, start_covariance=np.eye(2))
     gain = np.diag([-3.0, -1.0])
-    for _ in range(3000):
+    for _ in range(400):
         gain = gain + 2.0 * env.true_gradient(gain)
     np.testing.assert_allclose(gain, env.optimal_gain(), atol=1e-6)
 

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
+from helpers.rigs import quick_rig
 from nopg_robot.commands import deploy
 from nopg_robot.commands.preflight import reports_beside
 from nopg_robot.flight.log import read_flight
@@ -36,9 +37,10 @@ def policy(tmp_path, monkeypatch):
 
 
 def said(policy, *more):
-    result = CliRunner().invoke(
-        deploy.app, [str(policy), "--fast", "--seconds", "0.2", "--plain", "--no-plot", "--log", "f.npz", *more]
-    )
+    rig = policy.with_name("rig.yaml")
+    rig.write_text(quick_rig().to_yaml(), encoding="utf-8")
+    options = ["--rig", str(rig), "--fast", "--seconds", "0.2", "--plain", "--no-plot", "--log", "f.npz"]
+    result = CliRunner().invoke(deploy.app, [str(policy), *options, *more])
     assert result.exit_code == 0, result.output
     return result.output
 
