@@ -10,6 +10,7 @@ import pytest
 
 from helpers.rigs import balance, changed, fast_rig, metadata, quick_rig
 from nopg_robot.commands import command_line
+from nopg_robot.control.observation import NAMES, DataRange, Observer
 from nopg_robot.control.safety import Checks, Reason
 from nopg_robot.flight.log import read_flight
 from nopg_robot.flight.recorder import FlightRecorder
@@ -20,7 +21,7 @@ from nopg_robot.rig.file import RigFile
 from nopg_robot.run import deployment
 from nopg_robot.run.deployment import RunOptions, check_policy, deploy
 from nopg_robot.run.display import NullDisplay
-from nopg_robot.run.loop import SafetyStop
+from nopg_robot.run.loop import ControlLoop, SafetyStop
 from nopg_robot.run.session import Session
 from nopg_robot.run.stop import StopRequest
 from nopg_robot.run.watchdog import GuardedPlant
@@ -585,3 +586,37 @@ def test_a_loop_that_wakes_up_before_the_guard_does_not_drive_on():
     time.sleep(0.1)
     assert guarded.write(2.0) == 0.0
     assert guarded.tripped
+
+
+def test_what_was_said_of_a_state_is_not_said_in_the_next_phase(tmp_path):
+    file = quick_rig()
+    plant = SimulatedPlant(file.connection, file.sensors)
+    seen = DataRange(NAMES, [9.0] * 5, [10.0] * 5, 0.0)
+    recorder = FlightRecorder(tmp_path / "log.npz", {})
+    with plant, recorder, ControlLoop(plant, file, recorder, NullDisplay(), StopRequest()) as loop:
+        loop.begin("run", "", Checks(rail=False, angle=False))
+        loop.act(lambda observation: 0.0, Observer(), seen)
+        assert loop.interventions["outside_data"] == 1
+        loop.begin("place", "", Checks(rail=False, angle=False))
+        loop.drive(lambda state: 0.0, lambda state, time_s: time_s > 3.0, 4.0)
+        assert loop.interventions["outside_data"] == 1
+
+
+def test_a_pole_that_swings_at_first(tmp_path, monkeypatch):
+    """Its encoder says zero where it happened to be; hanging is where it comes to rest."""
+    file = quick_rig()
+    cart = SimulatedCart(start=(0.05, math.pi + 0.3, 0.0, 0.0))
+    plant = SimulatedPlant(file.connection, file.sensors, cart)
+    plant.open()
+    monkeypatch.setattr(deployment, "open_rig", lambda *arguments, **options: Rig(plant, file))
+    summary = deploy(balance, metadata(), file, tmp_path / "log.npz", RunOptions(seconds=1.0))
+    assert summary.outcome == "finished", summary.reason
+    log = read_flight(tmp_path / "log.npz")
+    assert log.theta[-1] == pytest.approx(math.remainder(cart.state[1], 2.0 * math.pi), abs=0.02)
+
+
+def test_a_cart_that_has_not_begun_to_move_is_not_at_its_stop(tmp_path):
+    file = quick_rig(homing={"still_s": 0.02})
+    summary = deploy(balance, metadata(), file, tmp_path / "log.npz", RunOptions(seconds=0.1))
+    assert summary.outcome == "finished", summary.reason
+    assert summary.span_m == pytest.approx(0.814, abs=2e-3)

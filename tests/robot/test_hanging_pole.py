@@ -149,11 +149,12 @@ def virtual_rig(kind: str) -> Iterator[tuple[SimulatedCart, Any]]:
             yield board.cart, lambda: SerialPlant(serial, counter_bits=16, voltage_limit_volt=5.0)
 
 
-def push(plant: Plant, seconds: float, volt: float) -> None:
+def push(plants: list[Plant], seconds: float, volt: float) -> None:
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s:
-        plant.read()
-        plant.write(volt)
+        for plant in plants:
+            plant.read()
+            plant.write(volt)
 
 
 @pytest.mark.slow
@@ -162,17 +163,16 @@ def test_virtual_rigs_are_ready_for_the_next_run():
     The hand of one once lifted the pole a few seconds after a run, and the next run took it for a hanging one. Both kinds are
     watched at once, for it takes these seconds.
     """
-    with virtual_rig("tcp") as tcp, virtual_rig("serial") as serial:
-        for _, make_plant in (tcp, serial):
-            with make_plant() as plant:
-                push(plant, 0.1, 1.0)
+    with virtual_rig("tcp") as (tcp, make_tcp_plant), virtual_rig("serial") as (board, make_board_plant):
+        carts = (tcp, board)
+        with make_tcp_plant() as one, make_board_plant() as other:
+            push([one, other], 0.1, 1.0)
         furthest, end_s = 0.0, time.perf_counter() + 5.0
         while time.perf_counter() < end_s:
-            furthest = max(furthest, *(from_hanging(cart) for cart, _ in (tcp, serial)))
+            furthest = max(furthest, *map(from_hanging, carts))
             time.sleep(0.02)
         assert furthest < 1.0
-        for cart, make_plant in (tcp, serial):
-            with make_plant() as plant:
-                push(plant, 2.5, 0.0)
-                assert not cart.held
-                assert from_hanging(cart) < 0.02
+        with make_tcp_plant() as one, make_board_plant() as other:
+            push([one, other], 2.5, 0.0)
+            assert not any(cart.held for cart in carts)
+            assert max(map(from_hanging, carts)) < 0.02
