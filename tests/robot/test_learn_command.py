@@ -220,7 +220,7 @@ def test_cable_out_in_the_middle_of_learning(tmp_path):
             connection={"host": host, "port": port, "watchdog_s": PATIENT_S, "read_timeout_s": 0.2, "virtual": True},
             limits={"stale_s": PATIENT_S},
             timing={"miss_s": 0.1, "watchdog_s": PATIENT_S},
-            **QUICK_PHASES,
+            **QUICK_PHASES | {"homing": {"voltage_volt": 4.0, "still_s": 0.15}, "centring": {"voltage_volt": 3.0}},
         )
         (tmp_path / "rig.yaml").write_text(rig.to_yaml())
         program = [sys.executable, "-m", "nopg_robot.commands.learn", "--rig", str(tmp_path / "rig.yaml")]
