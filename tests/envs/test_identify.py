@@ -12,8 +12,6 @@ from nopg_envs.identification.prediction_errors import FITTED
 from nopg_envs.identification.recordings import read_recording
 from nopg_envs.identify import _print_table, _print_warnings, main
 
-pytestmark = pytest.mark.slow
-
 # Another rig than the one the search starts from.
 RIG = CartPoleParameters(
     input_gain=1.6,
@@ -58,6 +56,7 @@ def files(tmp_path_factory):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_pictures")
 def test_known_parameters_are_recovered_and_written(tmp_path, files, capsys, monkeypatch):
     out, picture = tmp_path / "rig.yaml", tmp_path / "rig.png"
@@ -94,6 +93,7 @@ def test_known_parameters_are_recovered_and_written(tmp_path, files, capsys, mon
     assert fitted.rmse["validation"]["fitted"][0] < 0.1 * fitted.rmse["validation"]["start"][0]
 
 
+@pytest.mark.slow
 def test_same_seed_same_answer(files, monkeypatch):
     # Short windows make a poorer fit in less time.
     monkeypatch.setattr(fit, "WINDOW_S", 0.05)
@@ -102,6 +102,7 @@ def test_same_seed_same_answer(files, monkeypatch):
     assert first.fitted != START
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spread", "told"), [(0.09, True), (0.13, False)])
 def test_parameter_that_the_jackknife_leaves_open_keeps_its_start_value(files, monkeypatch, spread, told):
     monkeypatch.setattr(fit, "WINDOW_S", 0.05)
@@ -141,6 +142,7 @@ def test_values_at_a_limit_are_marked(capsys, change, marked):
     assert lines == (list(change) if marked else [])
 
 
+@pytest.mark.slow
 def test_constant_voltage_warns_and_keeps_start_values(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fit, "WINDOW_S", 0.1)
     file = record(tmp_path / "run.npz", RIG, np.full(800, 0.8), start=(-0.2, np.pi - 1.0, 0.0, 0.0))
@@ -156,6 +158,7 @@ def test_constant_voltage_warns_and_keeps_start_values(tmp_path, capsys, monkeyp
     assert found.inverse_pole_length == pytest.approx(RIG.inverse_pole_length, abs=0.1)
 
 
+@pytest.mark.slow
 def test_cart_that_never_moves_keeps_its_start_values(tmp_path, monkeypatch):
     monkeypatch.setattr(fit, "WINDOW_S", 0.1)
     # Volts that dry friction holds, on a cart with a pole too light to drag it.
@@ -167,6 +170,7 @@ def test_cart_that_never_moves_keeps_its_start_values(tmp_path, monkeypatch):
     assert found.fitted.inverse_pole_length == pytest.approx(RIG.inverse_pole_length, abs=0.05)
 
 
+@pytest.mark.slow
 def test_pole_that_never_swings_keeps_its_start_values(tmp_path, monkeypatch):
     monkeypatch.setattr(fit, "WINDOW_S", 0.15)
     # The pole is held, or off: it does not act on the cart either.
@@ -180,6 +184,7 @@ def test_pole_that_never_swings_keeps_its_start_values(tmp_path, monkeypatch):
     assert found.fitted.input_gain == pytest.approx(RIG.input_gain, abs=0.3)
 
 
+@pytest.mark.slow
 def test_nothing_moves(tmp_path, capsys):
     file = record(tmp_path / "run.npz", RIG.replace(voltage_offset=0.0), np.zeros(800), start=(0.0, np.pi, 0.0, 0.0))
     assert main([str(file), "-o", str(tmp_path / "rig.yaml")]) == 0

@@ -15,8 +15,6 @@ from nopg_robot.run.deployment import check_policy
 from nopg_robot.run.stop import StopRequest
 from sb3_nopg import TransitionDataset
 
-pytestmark = pytest.mark.slow
-
 
 def gather(tmp_path, behaviour=None, rig=None, stop=None, metadata=None, **options):
     rig = rig or quick_rig()
@@ -34,6 +32,7 @@ def gather(tmp_path, behaviour=None, rig=None, stop=None, metadata=None, **optio
     return summary, read_flight(path), episodes
 
 
+@pytest.mark.slow
 def test_episodes_of_a_random_behaviour_become_a_data_set(tmp_path):
     summary, log, episodes = gather(tmp_path, episodes=3, spread_m=0.2, seed=1)
     assert summary.outcome == "finished"
@@ -159,6 +158,7 @@ def write_policy(path, **changes):
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_command_runs_an_exported_policy_as_its_file_says(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)

@@ -86,7 +86,6 @@ def test_a_run_that_finishes(policy):
         assert picture.read(4) == b"\x89PNG"
 
 
-@pytest.mark.slow
 def test_a_policy_that_lets_the_pole_fall(tmp_path, quick):
     falls = write_policy(tmp_path / "falls.onnx", np.zeros(5), 5.0)
     result = fast_deploy(falls, *quick, "--no-plot", "--log", "fall.npz")
@@ -202,7 +201,6 @@ def test_a_dry_run(policy):
     assert np.abs(log.asked_volt).max() > 0.0
 
 
-@pytest.mark.slow
 def test_the_rig_file_has_the_last_word_on_how_long(policy, tmp_path):
     rig = tmp_path / "rig.yaml"
     rig.write_text(quick_rig(limits={"max_seconds": 0.5}).to_yaml(), encoding="utf-8")
@@ -224,7 +222,6 @@ def test_ctrl_c_while_connecting(policy, monkeypatch):
         assert read_flight(name).interventions[-1].reason == "operator"
 
 
-@pytest.mark.slow
 def test_what_the_operator_should_know_is_printed(tmp_path, quick):
     strong = write_policy(tmp_path / "strong.onnx", action_high=(12.0,))
     result = fast_deploy(strong, *quick, "--no-plot")
@@ -254,7 +251,6 @@ def test_a_disk_that_fills_up_is_a_stop_like_any_other(policy, monkeypatch):
     assert not read_flight("log.npz").complete
 
 
-@pytest.mark.slow
 def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch, quick):
     """The last thing that may go wrong, and the one to switch the amplifier off for."""
     from nopg_robot.plants.simulated import SimulatedPlant
@@ -289,14 +285,12 @@ def test_data_are_collected(quick):
     assert read_flight(path).complete
 
 
-@pytest.mark.slow
 def test_data_are_collected_with_a_policy(policy, quick):
     result = invoke(collect, *quick, "--episodes", 1, "--seconds", 1, "--behaviour", policy, "--log", "log.npz")
     assert result.exit_code == 0, result.output
     assert len(read_flight("log.npz").transitions()["actions"]) == pytest.approx(50, abs=1)
 
 
-@pytest.mark.slow
 def test_a_behaviour_that_fails_in_mid_collection(tmp_path, quick):
     wild = write_policy(tmp_path / "wild.onnx", np.zeros(5), np.nan)
     result = invoke(collect, *quick, "--episodes", 3, "--behaviour", wild, "--log", "log.npz")

@@ -92,7 +92,6 @@ def test_the_whole_sequence_in_order(tmp_path):
     assert log.x[-1] == pytest.approx(x_true, abs=2e-3)
 
 
-@pytest.mark.slow
 def test_the_log_loads_as_a_data_set(tmp_path):
     from sb3_nopg import TransitionDataset
 
@@ -103,7 +102,6 @@ def test_the_log_loads_as_a_data_set(tmp_path):
     assert np.abs(data.actions).max() <= 5.0
 
 
-@pytest.mark.slow
 def test_it_waits_for_a_pole_that_hangs(tmp_path):
     rig = changed(quick_rig(), connection={"operator": False})
     summary, log, _ = run(tmp_path, rig=rig, pole="hanging", policy=lambda observation: 0.0)
@@ -121,7 +119,6 @@ def test_a_dry_run_never_moves_the_motor(tmp_path):
     assert cart.state[0] == pytest.approx(0.05, abs=5e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -155,7 +152,6 @@ def test_what_a_policy_must_not_return(tmp_path, answer, reason):
     assert [i.reason for i in log.interventions][-1] == reason
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -176,7 +172,6 @@ def test_faults_in_mid_run_cut_the_motor(tmp_path, fault, reason):
     assert cart.hardest_impact_m_s == 0.0 or cart.hardest_impact_m_s < 0.3
 
 
-@pytest.mark.slow
 def test_a_frozen_pole_is_found_though_the_cart_moves(tmp_path):
     """A policy that only looks at the cart would never notice."""
 
@@ -195,7 +190,6 @@ def test_a_frozen_pole_is_found_though_the_cart_moves(tmp_path):
     assert_cut(log, cart)
 
 
-@pytest.mark.slow
 def test_a_frozen_cart_is_found(tmp_path):
     saboteur = Saboteur("run", lambda s: setattr(s.cart, "frozen_cart", True))
     summary, log, cart = run(tmp_path, policy=lambda o: 2.0, saboteur=saboteur, pole="hanging", seconds=5.0, rig=no_hand())
@@ -207,7 +201,6 @@ def no_hand():
     return changed(quick_rig(), connection={"operator": False})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["hang", "self-test", "home", "place", "lift", "run", "stop"])
 def test_the_operator_stops_in_every_phase(tmp_path, phase):
     saboteur = Saboteur(phase, lambda s: s.stop.request("Ctrl-C"))
@@ -222,7 +215,6 @@ def test_the_operator_stops_in_every_phase(tmp_path, phase):
     assert_cut(log, cart)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP])
 def test_signals_stop_in_order(tmp_path, number):
     saboteur = Saboteur("run", lambda s: os.kill(os.getpid(), number))
@@ -268,7 +260,6 @@ def test_a_motor_that_turns_the_wrong_way_fails_the_self_test(tmp_path):
     assert_cut(log, cart)
 
 
-@pytest.mark.slow
 def test_wrong_signs_in_the_rig_file_fail_the_self_test(tmp_path):
     for number, section in enumerate(
         ({"motor": {"sign": -1}}, {"sensors": {"cart_sign": -1}}, {"sensors": {"pole_sign": -1}})
@@ -281,7 +272,6 @@ def test_wrong_signs_in_the_rig_file_fail_the_self_test(tmp_path):
         assert cart.voltage == 0.0
 
 
-@pytest.mark.slow
 def test_both_signs_of_motor_and_cart_the_other_way_round_are_fine(tmp_path):
     """A rig whose x points the other way: motor, cart and pole all change sign."""
     rig = quick_rig(motor={"sign": -1}, sensors={"cart_sign": -1, "pole_sign": -1})
@@ -305,7 +295,6 @@ def test_a_stop_that_is_not_where_homing_expects_it(tmp_path):
     assert_cut(log, cart)
 
 
-@pytest.mark.slow
 def test_nobody_lifts_the_pole(tmp_path):
     rig = changed(no_hand(), start={"timeout_s": 3.0})
     summary, log, cart = run(tmp_path, rig=rig)
@@ -322,7 +311,6 @@ def start_from(x, monkeypatch):
     monkeypatch.setattr(deployment, "open_rig", lambda *args, **kwargs: Rig(plant, rig))
 
 
-@pytest.mark.slow
 def test_counters_of_16_bits_wrap_around(tmp_path, monkeypatch):
     """The rail has 35,782 counts: from one end on, a 16-bit counter that began at zero passes 32,767."""
     start_from(-0.4, monkeypatch)
@@ -343,7 +331,6 @@ def test_outside_of_the_training_data(tmp_path):
             assert "x_dot" in next(i.message for i in read_flight(path).interventions if i.reason == "outside_data")
 
 
-@pytest.mark.slow
 def test_a_recorder_that_fails_ends_the_run(tmp_path, monkeypatch):
     saboteur = Saboteur("run", lambda s: monkeypatch.setattr(deployment.FlightRecorder, "record", fail))
 
@@ -423,7 +410,6 @@ def test_a_simulated_twin_runs_through_the_whole_sequence(tmp_path):
     assert summary.outcome == "finished"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("x", [-0.407, 0.2, 0.407])
 def test_a_cart_that_starts_anywhere(tmp_path, monkeypatch, x):
     """Even against a stop, where the first push of the self-test goes nowhere."""
@@ -433,7 +419,6 @@ def test_a_cart_that_starts_anywhere(tmp_path, monkeypatch, x):
     assert summary.span_m == pytest.approx(0.814, abs=1e-3)
 
 
-@pytest.mark.slow
 def test_a_display_that_fails_is_switched_off_and_the_run_goes_on(tmp_path, caplog):
     class BrokenPipe:
         calls = 0
@@ -449,7 +434,6 @@ def test_a_display_that_fails_is_switched_off_and_the_run_goes_on(tmp_path, capl
     assert "switched off" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_rig_that_cannot_be_closed_does_not_lose_the_summary(tmp_path, monkeypatch):
     monkeypatch.setattr(SimulatedPlant, "close", fail_to_close)
     summary, log, _ = run(tmp_path)
@@ -524,7 +508,6 @@ def test_a_fault_that_is_no_end_of_an_episode_forbids_another(tmp_path):
         recorder.close({})
 
 
-@pytest.mark.slow
 def test_a_jump_while_the_cart_rolls_out_is_no_finished_run(tmp_path):
     saboteur = Saboteur("stop", lambda s: setattr(s.cart, "count_jump", 4000))
     summary, _, _ = run(tmp_path, saboteur=saboteur)

@@ -92,7 +92,6 @@ def test_an_encoder_that_counts_the_wrong_way_is_still_told(
     assert "does the pole hang?" in summary.reason
 
 
-@pytest.mark.slow
 def test_the_operator_is_asked_to_look_at_the_pole(tmp_path: Path):
     shown: dict[str, str] = {}
 
@@ -108,7 +107,6 @@ def from_hanging(cart: SimulatedCart) -> float:
     return abs(math.remainder(cart.state[1] - math.pi, 2.0 * math.pi))
 
 
-@pytest.mark.slow
 def test_whoever_leaves_while_the_pole_is_lifted_leaves_it_hanging():
     cart = SimulatedCart()
     cart.set_voltage(1e-3)

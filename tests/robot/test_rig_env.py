@@ -18,8 +18,6 @@ from nopg_robot.rig.errors import PhaseError, RobotError
 from nopg_robot.run.loop import SafetyStop
 from nopg_robot.run.rig_env import RigEnv
 
-pytestmark = pytest.mark.slow
-
 
 class Balancer:
     """What evaluate_policy asks of a model."""
@@ -35,6 +33,7 @@ def env(tmp_path):
     env.close()
 
 
+@pytest.mark.slow
 def test_evaluate_policy_works_on_a_rig(env, tmp_path):
     with pytest.warns(UserWarning, match="Monitor"):
         mean, _ = evaluate_policy(Balancer(), env, n_eval_episodes=2)
@@ -102,6 +101,7 @@ def test_bad_arguments_name_the_field(tmp_path):
         RigEnv(quick_rig(), tmp_path / "a.npz", max_episode_steps=0)
 
 
+@pytest.mark.slow
 def test_learning_never_touches_the_rig(tmp_path):
     from sb3_nopg import NOPG, TransitionDataset
 
@@ -138,6 +138,7 @@ raise RuntimeError("the script dies")
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_dies_does_not_leave_the_motor_on(tmp_path):
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False

@@ -446,7 +446,6 @@ def test_a_long_value_is_shown_in_part(tmp_path: Path):
     assert len(str(error.value)) < 500
 
 
-@pytest.mark.slow
 def test_deep_nesting_is_refused(tmp_path: Path):
     path = tmp_path / "lab.yaml"
     path.write_bytes(b"[" * 600)

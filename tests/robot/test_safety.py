@@ -373,7 +373,6 @@ def test_a_cart_and_a_pole_that_may_stand_still(checks: Checks, changes: dict[st
     assert follow(supervisor(checks), *repeated(3000, **changes))[-1].fault is None
 
 
-@pytest.mark.slow
 def test_one_reading_that_counts_is_enough_under_little_voltage():
     for raw in ((0.0, 1.0), (1.0, 0.0)):
         steps = [situation(asked=1.4, raw=(raw[0] * (n // 400), raw[1] * (n // 400))) for n in range(3000)]
@@ -515,7 +514,6 @@ def test_a_cart_at_full_speed_comes_to_rest_before_the_run_is_cut():
     assert 0.3 < furthest < END_M
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("volt", [1.4, -0.6])
 def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_against_a_stop(volt: float, tmp_path: Path):
     opened: list[Rig] = []
