@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nopg_envs.cartpole.options import CartPoleOptions
+from nopg_envs.cartpole.options import SLOWEST_PHYSICS_HZ, CartPoleOptions
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.cartpole.simulator import CartPoleSimulator
 
@@ -41,7 +41,9 @@ def record(
     rng = np.random.default_rng(noise_seed)
     n_fine = round(DT_S / fine_s)
     applied = voltage + (0.05 * rng.standard_normal(len(voltage)) if noise_seed is not None else 0.0)
-    options = CartPoleOptions(task="swing_up", rig_effects=False, control_hz=1.0 / fine_s, physics_hz=1.0 / fine_s)
+    # The simulator takes no steps that are longer.
+    physics_hz = max(1.0 / fine_s, SLOWEST_PHYSICS_HZ)
+    options = CartPoleOptions(task="swing_up", rig_effects=False, control_hz=1.0 / fine_s, physics_hz=physics_hz)
     simulator = CartPoleSimulator(options, parameters.replace(input_delay_s=0.0), start)
     states = [start]
     for step in range(len(voltage) * n_fine):
