@@ -41,7 +41,6 @@ def test_own_parameters_follow_a_recording_without_quantisation_exactly(tmp_path
     assert found.theta_rmse_rad < RIG.pole_count_rad / 20
 
 
-@pytest.mark.slow
 def test_several_parameter_sets_at_once_are_each_of_them_alone(exact_file):
     windows, _ = windows_of(read_recording(exact_file), 0.1, every_s=0.1, rail_length_m=RIG.rail_length_m)
     sets = [RIG, RIG.replace(input_gain=2.0), RIG.replace(input_delay_s=0.013), RIG.replace(pole_coulomb=0.3)]
@@ -51,14 +50,12 @@ def test_several_parameter_sets_at_once_are_each_of_them_alone(exact_file):
             np.testing.assert_allclose(together[quantity][number], one[quantity][0], atol=1e-12)
 
 
-@pytest.mark.slow
 def test_own_parameters_follow_an_encoder_to_its_counts(file):
     found = score(read_recording(file), RIG, 0.5)
     assert found.x_rmse_m < 3e-4
     assert found.theta_rmse_rad < 3e-3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"input_gain": 1.3}, {"cart_damping": 8.0}, {"input_delay_s": 0.02}, {"voltage_offset": -0.1}]
 )
@@ -76,14 +73,12 @@ def test_error_grows_with_the_wrongness_and_the_window(file):
     assert longer == sorted(longer)
 
 
-@pytest.mark.slow
 def test_angles_are_compared_the_short_way_round(tmp_path):
     # The hanging pole crosses ±π all the time, and its true angle is a turn away from what is written.
     path = record(tmp_path / "run.npz", RIG, chirp(2.0), start=(0.0, 3 * np.pi - 0.4, 0.0, 0.0), quantised=False)
     assert score(read_recording(path), RIG, 0.5).theta_rmse_rad < 1e-4
 
 
-@pytest.mark.slow
 def test_windows_at_the_rail_ends_are_left_out(tmp_path):
     path = record(tmp_path / "run.npz", RIG, np.full(750, 1.5), start=(0.2, np.pi, 0.0, 0.0), quantised=False)
     found = score(read_recording(path), RIG, 0.5)
@@ -91,7 +86,6 @@ def test_windows_at_the_rail_ends_are_left_out(tmp_path):
     assert found.n_windows > 0
 
 
-@pytest.mark.slow
 def test_angle_zero_is_found_and_its_correction_restores_the_fit(tmp_path):
     path = record(tmp_path / "run.npz", RIG, chirp(4.0), noise_seed=1, angle_zero=-0.012)
     recording = read_recording(path)
@@ -101,7 +95,6 @@ def test_angle_zero_is_found_and_its_correction_restores_the_fit(tmp_path):
     assert after.theta_rmse_rad < 0.6 * before.theta_rmse_rad
 
 
-@pytest.mark.slow
 def test_angle_zero_of_a_pole_at_rest_is_left_alone(tmp_path):
     path = record(tmp_path / "run.npz", RIG, np.zeros(500), start=(0.0, np.pi, 0.0, 0.0), angle_zero=0.01)
     assert angle_zero(read_recording(path)) == 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from helpers.rigs import balance, balancing_gain, fast_rig, metadata
+from helpers.rigs import balance, balancing_gain, metadata, quick_rig
 from nopg_robot.commands.collect import app, behaviour_named, with_angle_limit
 from nopg_robot.flight.log import read_flight
 from nopg_robot.rig.errors import PolicyError
@@ -15,11 +15,9 @@ from nopg_robot.run.deployment import check_policy
 from nopg_robot.run.stop import StopRequest
 from sb3_nopg import TransitionDataset
 
-pytestmark = pytest.mark.slow
-
 
 def gather(tmp_path, behaviour=None, rig=None, stop=None, metadata=None, **options):
-    rig = rig or fast_rig()
+    rig = rig or quick_rig()
     path = tmp_path / "collected.npz"
     episodes = []
     summary = collect(
@@ -34,6 +32,7 @@ def gather(tmp_path, behaviour=None, rig=None, stop=None, metadata=None, **optio
     return summary, read_flight(path), episodes
 
 
+@pytest.mark.slow
 def test_episodes_of_a_random_behaviour_become_a_data_set(tmp_path):
     summary, log, episodes = gather(tmp_path, episodes=3, spread_m=0.2, seed=1)
     assert summary.outcome == "finished"
@@ -84,12 +83,12 @@ def test_what_was_recorded_stays_when_the_operator_stops(tmp_path):
 
 
 def test_a_lower_angle_limit(tmp_path):
-    rig = with_angle_limit(fast_rig(), 0.1)
+    rig = with_angle_limit(quick_rig(), 0.1)
     _, log, _ = gather(tmp_path, rig=rig, episodes=2)
     collected = log.phase == "collect"
     assert 0.1 < np.abs(log.theta[collected]).max() < 0.13
     with pytest.raises(ValueError, match="angle_limit"):
-        with_angle_limit(fast_rig(), 1.0)
+        with_angle_limit(quick_rig(), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +158,7 @@ def write_policy(path, **changes):
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_command_runs_an_exported_policy_as_its_file_says(tmp_path, monkeypatch):
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
@@ -183,14 +183,14 @@ def test_units_of_a_policy_are_compared_with_those_of_the_rig():
         ({"action_units": ("N",)}, "voltage in N and the rig in V;"),
     ):
         with pytest.raises(PolicyError, match=message):
-            check_policy(metadata(**change), fast_rig())
+            check_policy(metadata(**change), quick_rig())
     covered = {"data_low": (-1.0,) * 5, "data_high": (1.0,) * 5}
-    assert check_policy(metadata(**covered), fast_rig()) == []
+    assert check_policy(metadata(**covered), quick_rig()) == []
     unknown = metadata(observation_units=("m", "", "1", "m/s", "rad/s"), action_units=("",), **covered)
-    (note,) = check_policy(unknown, fast_rig())
+    (note,) = check_policy(unknown, quick_rig())
     assert note.endswith("units these are: sin_theta, voltage.")
 
 
 def test_an_unknown_behaviour():
     with pytest.raises(ValueError, match="behaviour"):
-        behaviour_named("random", fast_rig(), 0)
+        behaviour_named("random", quick_rig(), 0)

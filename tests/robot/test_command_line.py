@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from helpers.policy_files import write_endless_policy, write_policy
-from helpers.rigs import changed
+from helpers.rigs import changed, quick_rig
 from nopg_robot.commands import collect, deploy
 from nopg_robot.flight import recorder as flight_recorder
 from nopg_robot.flight.log import read_flight
@@ -48,6 +48,14 @@ def invoke(command, *arguments):
     return CliRunner().invoke(command.app, [str(argument) for argument in arguments])
 
 
+@pytest.fixture
+def quick(tmp_path):
+    """Arguments for a rig whose phases are short."""
+    path = tmp_path / "quick.yaml"
+    path.write_text(quick_rig().to_yaml(), encoding="utf-8")
+    return "--fast", "--rig", path
+
+
 def fast_deploy(policy, *arguments):
     return invoke(deploy, policy, "--fast", "--seconds", 1, *arguments)
 
@@ -78,10 +86,9 @@ def test_a_run_that_finishes(policy):
         assert picture.read(4) == b"\x89PNG"
 
 
-@pytest.mark.slow
-def test_a_policy_that_lets_the_pole_fall(tmp_path):
+def test_a_policy_that_lets_the_pole_fall(tmp_path, quick):
     falls = write_policy(tmp_path / "falls.onnx", np.zeros(5), 5.0)
-    result = fast_deploy(falls, "--no-plot", "--log", "fall.npz")
+    result = fast_deploy(falls, *quick, "--no-plot", "--log", "fall.npz")
     assert result.exit_code == 1, result.output
     assert "STOPPED in phase 'run': theta" in result.stdout
     assert read_flight("fall.npz").interventions[-1].reason == "angle"
@@ -194,9 +201,9 @@ def test_a_dry_run(policy):
     assert np.abs(log.asked_volt).max() > 0.0
 
 
-@pytest.mark.slow
 def test_the_rig_file_has_the_last_word_on_how_long(policy, tmp_path):
-    rig = write_rig(tmp_path / "rig.yaml", limits={"max_seconds": 0.5})
+    rig = tmp_path / "rig.yaml"
+    rig.write_text(quick_rig(limits={"max_seconds": 0.5}).to_yaml(), encoding="utf-8")
     result = fast_deploy(policy, "--rig", rig, "--no-plot")
     assert result.exit_code == 0, result.output
     assert "0.5 s are over" in result.stdout
@@ -215,10 +222,9 @@ def test_ctrl_c_while_connecting(policy, monkeypatch):
         assert read_flight(name).interventions[-1].reason == "operator"
 
 
-@pytest.mark.slow
-def test_what_the_operator_should_know_is_printed(tmp_path):
+def test_what_the_operator_should_know_is_printed(tmp_path, quick):
     strong = write_policy(tmp_path / "strong.onnx", action_high=(12.0,))
-    result = fast_deploy(strong, "--no-plot")
+    result = fast_deploy(strong, *quick, "--no-plot")
     assert result.exit_code == 0, result.output
     assert "note: The policy may ask for 12 V; the rig file allows 5 V" in result.stdout
 
@@ -245,8 +251,7 @@ def test_a_disk_that_fills_up_is_a_stop_like_any_other(policy, monkeypatch):
     assert not read_flight("log.npz").complete
 
 
-@pytest.mark.slow
-def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch):
+def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch, quick):
     """The last thing that may go wrong, and the one to switch the amplifier off for."""
     from nopg_robot.plants.simulated import SimulatedPlant
 
@@ -254,7 +259,7 @@ def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch):
         raise PlantError("zero volts could not be sent: switch the amplifier off")
 
     monkeypatch.setattr(SimulatedPlant, "close", fail)
-    result = fast_deploy(policy, "--log", "log.npz", "--no-plot")
+    result = fast_deploy(policy, *quick, "--log", "log.npz", "--no-plot")
     # What the run did is not lost over how it ended.
     assert result.exit_code == 1
     assert "SWITCH THE AMPLIFIER OFF" in result.stdout
@@ -271,8 +276,8 @@ def test_help_can_be_read(command):
 
 
 @pytest.mark.slow
-def test_data_are_collected():
-    result = invoke(collect, "--fast", "--episodes", 2, "--seconds", 1, "--seed", 3)
+def test_data_are_collected(quick):
+    result = invoke(collect, *quick, "--episodes", 2, "--seconds", 1, "--seed", 3)
     assert result.exit_code == 0, result.output
     assert "FINISHED in phase 'collect': 2 episodes" in result.stdout
     path = programs(result)["Flight log"]
@@ -280,17 +285,15 @@ def test_data_are_collected():
     assert read_flight(path).complete
 
 
-@pytest.mark.slow
-def test_data_are_collected_with_a_policy(policy):
-    result = invoke(collect, "--fast", "--episodes", 1, "--seconds", 1, "--behaviour", policy, "--log", "log.npz")
+def test_data_are_collected_with_a_policy(policy, quick):
+    result = invoke(collect, *quick, "--episodes", 1, "--seconds", 1, "--behaviour", policy, "--log", "log.npz")
     assert result.exit_code == 0, result.output
     assert len(read_flight("log.npz").transitions()["actions"]) == pytest.approx(50, abs=1)
 
 
-@pytest.mark.slow
-def test_a_behaviour_that_fails_in_mid_collection(tmp_path):
+def test_a_behaviour_that_fails_in_mid_collection(tmp_path, quick):
     wild = write_policy(tmp_path / "wild.onnx", np.zeros(5), np.nan)
-    result = invoke(collect, "--fast", "--episodes", 3, "--behaviour", wild, "--log", "log.npz")
+    result = invoke(collect, *quick, "--episodes", 3, "--behaviour", wild, "--log", "log.npz")
     assert result.exit_code == 1, result.output
     assert "in phase 'collect': the policy returned nan V" in result.stdout
 
@@ -332,10 +335,10 @@ def start(module, *arguments):
 
 
 @pytest.mark.slow
-def test_as_programs(policy):
+def test_as_programs(policy, quick):
     for module, arguments in (
-        ("deploy", (policy, "--fast", "--seconds", 1, "--no-plot", "--log", "deploy.npz")),
-        ("collect", ("--fast", "--episodes", 1, "--seconds", 1, "--log", "collect.npz")),
+        ("deploy", (policy, *quick, "--seconds", 1, "--no-plot", "--log", "deploy.npz")),
+        ("collect", (*quick, "--episodes", 1, "--seconds", 1, "--log", "collect.npz")),
     ):
         process = start(module, *arguments)
         output, errors = process.communicate(timeout=120)

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
+from helpers.rigs import quick_rig
 from nopg_robot.commands import deploy
 from nopg_robot.commands.preflight import reports_beside
 from nopg_robot.flight.log import read_flight
@@ -36,14 +37,14 @@ def policy(tmp_path, monkeypatch):
 
 
 def said(policy, *more):
-    result = CliRunner().invoke(
-        deploy.app, [str(policy), "--fast", "--seconds", "0.2", "--plain", "--no-plot", "--log", "f.npz", *more]
-    )
+    rig = policy.with_name("rig.yaml")
+    rig.write_text(quick_rig().to_yaml(), encoding="utf-8")
+    options = ["--rig", str(rig), "--fast", "--seconds", "0.2", "--plain", "--no-plot", "--log", "f.npz"]
+    result = CliRunner().invoke(deploy.app, [str(policy), *options, *more])
     assert result.exit_code == 0, result.output
     return result.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("verdict", ["go", "care", "no"])
 def test_the_verdict_is_printed_before_the_run_and_forbids_nothing(policy, verdict):
     (policy.parent / "report.json").write_text(figures(verdict=verdict, policy_files=["1" * 64, sha256(policy)]))
@@ -59,12 +60,10 @@ def test_a_no_is_red():
     assert deploy.Preflight("x", "is no report").style == "yellow"
 
 
-@pytest.mark.slow
 def test_without_a_report_nothing_is_said(policy):
     assert "report" not in said(policy)
 
 
-@pytest.mark.slow
 def test_a_report_of_another_policy_is_noticed(policy):
     (policy.parent / "report.json").write_text(figures(policy_files=["1" * 64]))
     output = said(policy)

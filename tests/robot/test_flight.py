@@ -168,7 +168,6 @@ def test_journal_cut_at_any_byte_is_read_up_to_its_last_whole_record(tmp_path, j
     assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (5, 1), (6, 1)]
 
 
-@pytest.mark.slow
 def test_journal_with_one_wrong_bit_is_read_up_to_it(tmp_path, journal_bytes):
     path = tmp_path / "run.npz.journal"
     path.write_bytes(journal_bytes)

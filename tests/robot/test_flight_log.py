@@ -252,7 +252,6 @@ def simulated_flight(path, parameters, seconds, seed, jitter_s=0.0, swing=1.0):
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("jitter_s", [0.0, 3e-4])
 def test_fidelity_reads_the_longest_episode(tmp_path, jitter_s):
     path = simulated_flight(tmp_path / "run.npz", RIG, 4.0, seed=1, jitter_s=jitter_s)
@@ -307,7 +306,7 @@ def test_motor_gets_the_same_impulse_on_an_even_grid(tmp_path):
 @pytest.mark.slow
 def test_identification_recovers_another_cart_from_flights(tmp_path, monkeypatch):
     # Short windows take less time.
-    monkeypatch.setattr(fit, "WINDOW_S", 0.2)
+    monkeypatch.setattr(fit, "WINDOW_S", 0.15)
     other = RIG.replace(input_gain=1.6, cart_damping=9.0, inverse_pole_length=3.8, input_delay_s=0.010)
     paths = [
         simulated_flight(tmp_path / f"{seed}.npz", other, 3.0, seed, jitter_s=1e-4, swing=1.0 + seed) for seed in range(2)

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 GUARD_S = 0.3
 # Stated allowance for a loaded computer.
 LOAD_S = 0.25
-HOLD_S = 2.0
+HOLD_S = 1.5
 
 
 @dataclass
@@ -96,7 +96,7 @@ def flying(rig: Bench, folder: Any, **arguments: Any) -> Iterator[subprocess.Pop
 
 @pytest.mark.parametrize("plant", ["quarc", "serial"])
 def test_a_call_that_holds_the_interpreter(plant, tmp_path):
-    """No thread of the program runs for two seconds, the guard's thread neither."""
+    """No thread of the program runs for a second and a half, the guard's thread neither."""
     with bench(plant) as rig, flying(rig, tmp_path, hold_after=15, hold_s=HOLD_S) as program:
         assert program.stdout.readline() == "flying\n"
         # On the same clock as the rig's.

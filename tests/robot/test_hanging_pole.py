@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.rigs import balance, fast_rig, metadata
+from helpers.rigs import balance, metadata, quick_rig
 from nopg_robot.plants import Plant, Rig
 from nopg_robot.plants.quarc import QuarcPlant
 from nopg_robot.plants.serial_board import SerialPlant
@@ -55,7 +55,7 @@ class HeldByAHandThatMoves(HeldUpright):
 
 
 def deploy_on(cart: SimulatedCart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **sections: Any) -> RunSummary:
-    rig = fast_rig(**sections)
+    rig = quick_rig(**sections)
 
     def opened(file: RigFile, *args: Any, **options: Any) -> Rig:
         assert file.connection.plant == "simulated"
@@ -92,7 +92,6 @@ def test_an_encoder_that_counts_the_wrong_way_is_still_told(
     assert "does the pole hang?" in summary.reason
 
 
-@pytest.mark.slow
 def test_the_operator_is_asked_to_look_at_the_pole(tmp_path: Path):
     shown: dict[str, str] = {}
 
@@ -100,7 +99,7 @@ def test_the_operator_is_asked_to_look_at_the_pole(tmp_path: Path):
         def update(self, snapshot: Snapshot) -> None:
             shown.setdefault(snapshot.phase, snapshot.message)
 
-    deploy(balance, metadata(), fast_rig(), tmp_path / "log.npz", RunOptions(0.1), display=Display())
+    deploy(balance, metadata(), quick_rig(), tmp_path / "log.npz", RunOptions(0.1), display=Display())
     assert "see that it does: its encoder cannot tell" in shown["hang"]
 
 
@@ -108,7 +107,6 @@ def from_hanging(cart: SimulatedCart) -> float:
     return abs(math.remainder(cart.state[1] - math.pi, 2.0 * math.pi))
 
 
-@pytest.mark.slow
 def test_whoever_leaves_while_the_pole_is_lifted_leaves_it_hanging():
     cart = SimulatedCart()
     cart.set_voltage(1e-3)
@@ -149,11 +147,12 @@ def virtual_rig(kind: str) -> Iterator[tuple[SimulatedCart, Any]]:
             yield board.cart, lambda: SerialPlant(serial, counter_bits=16, voltage_limit_volt=5.0)
 
 
-def push(plant: Plant, seconds: float, volt: float) -> None:
+def push(plants: list[Plant], seconds: float, volt: float) -> None:
     end_s = time.perf_counter() + seconds
     while time.perf_counter() < end_s:
-        plant.read()
-        plant.write(volt)
+        for plant in plants:
+            plant.read()
+            plant.write(volt)
 
 
 @pytest.mark.slow
@@ -162,17 +161,16 @@ def test_virtual_rigs_are_ready_for_the_next_run():
     The hand of one once lifted the pole a few seconds after a run, and the next run took it for a hanging one. Both kinds are
     watched at once, for it takes these seconds.
     """
-    with virtual_rig("tcp") as tcp, virtual_rig("serial") as serial:
-        for _, make_plant in (tcp, serial):
-            with make_plant() as plant:
-                push(plant, 0.1, 1.0)
+    with virtual_rig("tcp") as (tcp, make_tcp_plant), virtual_rig("serial") as (board, make_board_plant):
+        carts = (tcp, board)
+        with make_tcp_plant() as one, make_board_plant() as other:
+            push([one, other], 0.1, 1.0)
         furthest, end_s = 0.0, time.perf_counter() + 5.0
         while time.perf_counter() < end_s:
-            furthest = max(furthest, *(from_hanging(cart) for cart, _ in (tcp, serial)))
+            furthest = max(furthest, *map(from_hanging, carts))
             time.sleep(0.02)
         assert furthest < 1.0
-        for cart, make_plant in (tcp, serial):
-            with make_plant() as plant:
-                push(plant, 2.5, 0.0)
-                assert not cart.held
-                assert from_hanging(cart) < 0.02
+        with make_tcp_plant() as one, make_board_plant() as other:
+            push([one, other], 2.5, 0.0)
+            assert not any(cart.held for cart in carts)
+            assert max(map(from_hanging, carts)) < 0.02

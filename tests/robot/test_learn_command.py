@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
-from helpers.rigs import QUICK_PHASES, changed, fast_rig
+from helpers.rigs import QUICK_PHASES, changed, quick_rig
 from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.commands.learn import app
 from nopg_robot.rig.file import RigFile, may_fly_unasked
@@ -53,8 +53,10 @@ class OtherComputer(threading.Thread):
 def arguments(tmp_path):
     task = tmp_path / "mine.py"
     task.write_text(TASK_FILE)
-    options = ["--task", str(task), "--folder", str(tmp_path / "learning"), "--learner", "elsewhere", "--fast", "--plain"]
-    return [*options, "--yes"]
+    rig = tmp_path / "rig.yaml"
+    rig.write_text(quick_rig().to_yaml(), encoding="utf-8")
+    options = ["--task", str(task), "--folder", str(tmp_path / "learning"), "--learner", "elsewhere", "--rig", str(rig)]
+    return [*options, "--fast", "--plain", "--yes"]
 
 
 @pytest.mark.slow
@@ -84,7 +86,7 @@ def test_an_unknown_learner_is_refused(arguments):
 
 @pytest.mark.slow
 def test_what_a_killed_learner_has_left_is_learned_again(tmp_path, arguments):
-    folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    folder = LearningFolder.create(tmp_path / "learning", arguments[1], quick_rig(), seed=0)
     folder.round(0).write_flown([])
     (folder.round(1).folder / "model.zip").write_bytes(b"half")
     (folder.round(1).folder / "learned.json.77.partial").touch()
@@ -95,7 +97,7 @@ def test_what_a_killed_learner_has_left_is_learned_again(tmp_path, arguments):
 
 
 def test_a_policy_that_is_not_the_judged_one_does_not_fly(tmp_path, arguments):
-    folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    folder = LearningFolder.create(tmp_path / "learning", arguments[1], quick_rig(), seed=0)
     folder.round(0).write_flown([])
     write_policy(folder.round(1).folder / "policy.onnx")
     folder.round(1).write_learned(Learned("round-01/policy.onnx", "0" * 64, False, "Fly it.", 1.0, 50, 3.0, 1.0))
@@ -106,13 +108,13 @@ def test_a_policy_that_is_not_the_judged_one_does_not_fly(tmp_path, arguments):
 
 
 def test_a_folder_knows_its_task_and_its_seed(tmp_path):
-    LearningFolder.create(tmp_path / "learning", "swing_up", fast_rig(), seed=7)
+    LearningFolder.create(tmp_path / "learning", "swing_up", quick_rig(), seed=7)
     assert asked_before(tmp_path / "learning") == ("swing_up", 7)
     assert asked_before(tmp_path / "nothing") == ("balance", 0)
 
 
 def test_a_task_of_one_s_own_must_be_named_again(tmp_path, arguments):
-    LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    LearningFolder.create(tmp_path / "learning", arguments[1], quick_rig(), seed=0)
     result = CliRunner().invoke(app, arguments[2:])
     assert result.exit_code == ExitCode.USAGE
     assert "name it with --task" in result.output
@@ -143,7 +145,7 @@ def test_killed_in_a_flight_it_goes_on_where_it_was(tmp_path, arguments):
 
 
 def test_a_task_that_is_not_learned_has_an_exit_code_of_its_own(tmp_path, arguments):
-    folder = LearningFolder.create(tmp_path / "learning", arguments[1], fast_rig(), seed=0)
+    folder = LearningFolder.create(tmp_path / "learning", arguments[1], quick_rig(), seed=0)
     folder.round(0).write_flown([])
     folder.round(1).write_learned(Learned("round-01/policy.onnx", "", False, "Fly it.", 0.0, 50, 3.0, 1.0))
     folder.round(1).write_flown([False])
@@ -218,7 +220,7 @@ def test_cable_out_in_the_middle_of_learning(tmp_path):
             connection={"host": host, "port": port, "watchdog_s": PATIENT_S, "read_timeout_s": 0.2, "virtual": True},
             limits={"stale_s": PATIENT_S},
             timing={"miss_s": 0.1, "watchdog_s": PATIENT_S},
-            **QUICK_PHASES,
+            **QUICK_PHASES | {"homing": {"voltage_volt": 4.0, "still_s": 0.15}, "centring": {"voltage_volt": 3.0}},
         )
         (tmp_path / "rig.yaml").write_text(rig.to_yaml())
         program = [sys.executable, "-m", "nopg_robot.commands.learn", "--rig", str(tmp_path / "rig.yaml")]

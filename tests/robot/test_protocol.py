@@ -219,7 +219,7 @@ class TestDamage:
         assert decoder.dropped.too_long == 1
 
 
-N_FUZZED = 1_000_000
+N_FUZZED = 400_000
 
 
 def allowed_to_pass(n_inputs: int, bits: int = 32) -> int:
@@ -270,12 +270,12 @@ KINDS = list(protocol.MESSAGES.values())
 
 class TestFuzz:
     def test_the_odds(self) -> None:
-        # One in a million inputs would be far beyond chance for 32 bits, and nothing unusual for 16.
+        # One in so many inputs would be far beyond chance for 32 bits, and nothing unusual for 16.
         assert allowed_to_pass(N_FUZZED) <= 1
         assert allowed_to_pass(N_FUZZED, bits=16) > 15
 
     @pytest.mark.slow
-    def test_a_million_inputs(self) -> None:
+    def test_many_inputs(self) -> None:
         """Nothing is raised, and nothing is taken that was not sent."""
         generator = random.Random(1)
         sent = {(frame.sequence, frame.message) for frame in EXCHANGE}
@@ -297,7 +297,7 @@ class TestFuzz:
         assert 0 < whole < N_FUZZED / 4
         # All but the CRC is right in half of the inputs: without it they would be taken.
         assert decoder.dropped.crc > N_FUZZED / 2
-        assert min(decoder.dropped.stuffing, decoder.dropped.length, decoder.dropped.too_long) > 1000
+        assert min(decoder.dropped.stuffing, decoder.dropped.length, decoder.dropped.too_long) > N_FUZZED / 1000
         decoder.feed(b"\0")
         assert decoder.feed(STREAMS[0]) == [EXCHANGE[0]]
 

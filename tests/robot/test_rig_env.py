@@ -12,13 +12,11 @@ from gymnasium.wrappers import RescaleAction, TimeLimit
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from helpers.repository import environment
-from helpers.rigs import balance, fast_rig
+from helpers.rigs import balance, quick_rig
 from nopg_robot.flight.log import read_flight
 from nopg_robot.rig.errors import PhaseError, RobotError
 from nopg_robot.run.loop import SafetyStop
 from nopg_robot.run.rig_env import RigEnv
-
-pytestmark = pytest.mark.slow
 
 
 class Balancer:
@@ -30,11 +28,12 @@ class Balancer:
 
 @pytest.fixture
 def env(tmp_path):
-    env = RigEnv(fast_rig(), tmp_path / "flight.npz", max_episode_steps=100)
+    env = RigEnv(quick_rig(), tmp_path / "flight.npz", max_episode_steps=100)
     yield env
     env.close()
 
 
+@pytest.mark.slow
 def test_evaluate_policy_works_on_a_rig(env, tmp_path):
     with pytest.warns(UserWarning, match="Monitor"):
         mean, _ = evaluate_policy(Balancer(), env, n_eval_episodes=2)
@@ -89,7 +88,7 @@ def test_any_other_fault_raises_and_leaves_the_motor_off(env, tmp_path):
 
 
 def test_a_rig_that_fails_its_self_test_is_closed(tmp_path):
-    env = RigEnv(fast_rig(motor={"sign": -1}), tmp_path / "flight.npz")
+    env = RigEnv(quick_rig(motor={"sign": -1}), tmp_path / "flight.npz")
     with pytest.raises(PhaseError, match="self-test"):
         env.reset()
     assert read_flight(tmp_path / "flight.npz").complete
@@ -97,11 +96,12 @@ def test_a_rig_that_fails_its_self_test_is_closed(tmp_path):
 
 def test_bad_arguments_name_the_field(tmp_path):
     with pytest.raises(ValueError, match="pole"):
-        RigEnv(fast_rig(), tmp_path / "a.npz", pole="x")
+        RigEnv(quick_rig(), tmp_path / "a.npz", pole="x")
     with pytest.raises(ValueError, match="max_episode_steps"):
-        RigEnv(fast_rig(), tmp_path / "a.npz", max_episode_steps=0)
+        RigEnv(quick_rig(), tmp_path / "a.npz", max_episode_steps=0)
 
 
+@pytest.mark.slow
 def test_learning_never_touches_the_rig(tmp_path):
     from sb3_nopg import NOPG, TransitionDataset
 
@@ -114,7 +114,7 @@ def test_learning_never_touches_the_rig(tmp_path):
         next_observations=observations + rng.normal(scale=0.01, size=(60, 5)),
         terminals=np.zeros(60, dtype=bool),
     )
-    env = RigEnv(fast_rig(), tmp_path / "flight.npz")
+    env = RigEnv(quick_rig(), tmp_path / "flight.npz")
     for transitions in ("samples", "model"):
         NOPG("MlpPolicy", env, dataset=data, initial_states=np.zeros(5), transitions=transitions, seed=0).learn(4)
     assert not list(tmp_path.iterdir())
@@ -124,9 +124,9 @@ SCRIPT = """
 import atexit, sys
 import numpy as np
 from nopg_robot.run.rig_env import RigEnv
-from helpers.rigs import fast_rig
+from helpers.rigs import quick_rig
 
-env = RigEnv(fast_rig(), "flight.npz")
+env = RigEnv(quick_rig(), "flight.npz")
 cart = []
 # What is registered first is called last.
 atexit.register(lambda: print("at the end:", cart[0].voltage))
@@ -138,6 +138,7 @@ raise RuntimeError("the script dies")
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_dies_does_not_leave_the_motor_on(tmp_path):
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.policy_files import BALANCE, write_policy
-from helpers.rigs import fast_rig
+from helpers.rigs import quick_rig
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.control.safety import Intervention, Reason
 from nopg_robot.flight.log import read_flight
@@ -36,11 +36,11 @@ def task_file(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path, task_file):
-    return LearningFolder.create(tmp_path / "learning", str(task_file), fast_rig(), seed=3)
+    return LearningFolder.create(tmp_path / "learning", str(task_file), quick_rig(), seed=3)
 
 
 def rig_half(folder, most_seconds=100.0):
-    return RigHalf(fast_rig(), folder, most_seconds, lambda what, log, seconds: nullcontext({}))
+    return RigHalf(quick_rig(), folder, most_seconds, lambda what, log, seconds: nullcontext({}))
 
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------------
@@ -90,21 +90,21 @@ def test_an_unknown_task_is_refused():
 
 
 def test_a_folder_goes_on_with_the_same_task_only(folder, task_file):
-    again = LearningFolder.create(folder.path, str(task_file), fast_rig(), seed=3)
+    again = LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3)
     assert again.about == folder.about
     with pytest.raises(ValueError, match="begun with seed 3, and this is 4"):
-        LearningFolder.create(folder.path, str(task_file), fast_rig(), seed=4)
+        LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=4)
     with pytest.raises(ValueError, match=r"begun with task 'task.py', and this is 'balance'"):
-        LearningFolder.create(folder.path, "balance", fast_rig(), seed=3)
+        LearningFolder.create(folder.path, "balance", quick_rig(), seed=3)
     task_file.write_text(TASK_FILE + "# changed\n")
     with pytest.raises(ValueError, match="begun with another"):
-        LearningFolder.create(folder.path, str(task_file), fast_rig(), seed=3)
+        LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3)
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match="has files but no"):
-        LearningFolder.create(tmp_path, "balance", fast_rig(), seed=0)
+        LearningFolder.create(tmp_path, "balance", quick_rig(), seed=0)
 
 
 def test_a_damaged_folder_says_what_is_damaged(folder):
@@ -140,7 +140,7 @@ def test_killed_while_it_was_made_a_folder_is_made_again(tmp_path, task_file):
     path.mkdir()
     (path / "task.py").write_text("half of")
     (path / ".task.77.partial.json").touch()
-    assert LearningFolder.create(path, str(task_file), fast_rig(), seed=3).task.name == "mine"
+    assert LearningFolder.create(path, str(task_file), quick_rig(), seed=3).task.name == "mine"
 
 
 def test_one_program_of_a_kind_at_a_time(folder):
@@ -263,7 +263,6 @@ def test_a_policy_that_does_not_work_explores_afterwards(folder):
     assert np.ptp(explored.applied_volt) > 0.5
 
 
-@pytest.mark.slow
 def test_rig_time_is_not_exceeded(folder):
     one = folder.round(1)
     rig_half(folder, most_seconds=3.0).fly(one, OnnxPolicy(write_policy(folder.path / "policy.onnx")))

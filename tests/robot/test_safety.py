@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.rigs import balance, fast_rig, metadata
+from helpers.rigs import QUICK_PHASES, balance, fast_rig, metadata
 from nopg_envs.cartpole import PARAMETER_SETS
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.cartpole.simulator import CartPoleSimulator
@@ -373,7 +373,6 @@ def test_a_cart_and_a_pole_that_may_stand_still(checks: Checks, changes: dict[st
     assert follow(supervisor(checks), *repeated(3000, **changes))[-1].fault is None
 
 
-@pytest.mark.slow
 def test_one_reading_that_counts_is_enough_under_little_voltage():
     for raw in ((0.0, 1.0), (1.0, 0.0)):
         steps = [situation(asked=1.4, raw=(raw[0] * (n // 400), raw[1] * (n // 400))) for n in range(3000)]
@@ -515,7 +514,6 @@ def test_a_cart_at_full_speed_comes_to_rest_before_the_run_is_cut():
     assert 0.3 < furthest < END_M
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("volt", [1.4, -0.6])
 def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_against_a_stop(volt: float, tmp_path: Path):
     opened: list[Rig] = []
@@ -527,7 +525,9 @@ def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_a
         opened[0].plant.cart.frozen_cart = opened[0].plant.cart.frozen_pole = True
         return volt
 
-    summary = deploy(freezes, metadata(), fast_rig(), tmp_path / "log.npz", RunOptions(5.0), on_connect=opened.append)
+    summary = deploy(
+        freezes, metadata(), fast_rig(**QUICK_PHASES), tmp_path / "log.npz", RunOptions(5.0), on_connect=opened.append
+    )
     assert summary.fault is not None
     assert summary.fault.reason is Reason.FROZEN_POLE
     assert summary.seconds < 1.2
@@ -537,8 +537,8 @@ def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_a
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_pole_that_is_balanced_with_little_voltage_is_not_frozen(seed: int, tmp_path: Path):
-    rig = fast_rig(connection={"seed": seed})
-    assert deploy(balance, metadata(), rig, tmp_path / "log.npz", RunOptions(20.0)).outcome == "finished"
+    rig = fast_rig(connection={"seed": seed}, **QUICK_PHASES)
+    assert deploy(balance, metadata(), rig, tmp_path / "log.npz", RunOptions(10.0)).outcome == "finished"
     log = read_flight(tmp_path / "log.npz").of_phase("run")
     counted = (np.diff(log.raw_cart) != 0.0) | (np.diff(log.raw_pole) != 0.0)
     # Far from the second that is allowed.

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from helpers.consoles import ask, state, wait_for
 from helpers.policy_files import write_policy
+from helpers.rigs import quick_rig
 from nopg_robot.commands import collect, deploy, operator_console
 from nopg_robot.console.feed import OperatorConsole
 from nopg_robot.control.safety import Intervention, Reason
@@ -23,6 +24,11 @@ pytest.importorskip("onnxruntime")
 def somewhere_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
+
+
+def write_rig(path):
+    path.write_text(quick_rig().to_yaml(), encoding="utf-8")
+    return path
 
 
 def fly(command, *arguments):
@@ -41,13 +47,14 @@ def band():
     return {"level": 0.9, "steps": [0, 50], "going": [1.0, 1.0], "quantities": quantities}
 
 
-@pytest.mark.slow
 def test_deploying(tmp_path):
     policy = write_policy(tmp_path / "policy.onnx")
     files = [hashlib.sha256(policy.read_bytes()).hexdigest()]
     figures = {"format_version": 2, "verdict": "go", "reasons": [], "policy_files": files, "band": band()}
     (tmp_path / "policy.report.json").write_text(json.dumps(figures))
-    result, address = fly(deploy, policy, "--fast", "--seconds", 1, "--no-plot", "--console")
+    result, address = fly(
+        deploy, policy, "--rig", write_rig(tmp_path / "rig.yaml"), "--fast", "--seconds", 1, "--no-plot", "--console"
+    )
     assert result.exit_code == 0, result.output
     flight, ended = told(address)
     assert (flight["title"], flight["seconds"], flight["limits"]["volt"]) == ("policy.onnx", 1.0, 5.0)
@@ -64,9 +71,9 @@ def test_a_dry_run_has_no_limits_and_no_band(tmp_path):
     assert (limits["x_m"], limits["theta_rad"], limits["volt_in_phase"]["run"]) == (None, None, 0.0)
 
 
-@pytest.mark.slow
-def test_collecting():
-    result, address = fly(collect, "--fast", "--episodes", 1, "--seconds", 1, "--console", "--start", "hanging")
+def test_collecting(tmp_path):
+    rig = write_rig(tmp_path / "rig.yaml")
+    result, address = fly(collect, "--rig", rig, "--fast", "--episodes", 1, "--seconds", 1, "--console", "--start", "hanging")
     assert result.exit_code == 0, result.output
     flight, ended = told(address)
     assert flight["title"] == "collecting: uniform"
