@@ -97,7 +97,6 @@ class NOPG(Questions, ResumableAlgorithm):
     :param estimator_kwargs: of the paper's estimator: bandwidths, weights, neighbours, pessimism and the like, see
         :class:`sb3_nopg.SampleSettings`
     :param normalize_observations: let the policy see observations normalised by the data's mean and standard deviation
-    :param final_std_scale: shrink the stochastic policy's σ linearly to this share over training; None to leave it
     :param held_out: share of the data (of its episodes, where it has some) to keep from training, or other data: what the
         policy's return is checked on; None for no check
     :param keep: ``"last"``, the parameters that training ends with; ``"best_heldout"``, those with the best held-out return
@@ -136,7 +135,6 @@ class NOPG(Questions, ResumableAlgorithm):
         model_kwargs: dict[str, Any] | None = None,
         estimator_kwargs: dict[str, Any] | None = None,
         normalize_observations: bool = True,
-        final_std_scale: float | None = None,
         held_out: float | TransitionDataset | None = None,
         keep: str = "last",
         patience: int | None = None,
@@ -147,7 +145,7 @@ class NOPG(Questions, ResumableAlgorithm):
         self.transitions, self.horizon, self.model_kwargs = transitions, horizon, model_kwargs
         self.estimator_kwargs, self.dataset = estimator_kwargs, dataset
         self.initial_states = None if initial_states is None else regular_array("initial_states", initial_states).copy()
-        self.normalize_observations, self.final_std_scale = normalize_observations, final_std_scale
+        self.normalize_observations = normalize_observations
         self.held_out, self.keep, self.patience, self.distributed = held_out, keep, patience, distributed
         self.learning_rate, self.gamma, self.stats_window_size = learning_rate, gamma, stats_window_size
         self._check_settings()
@@ -357,9 +355,7 @@ class NOPG(Questions, ResumableAlgorithm):
         self._remember(self._up_to_date().begin(n_left, self._n_updates, self.num_timesteps, self.train, self.logger))
 
     def _make_update(self, total_timesteps: int) -> None:
-        if self.final_std_scale is not None:
-            done_after = (self.num_timesteps + 1) / total_timesteps
-            self.policy.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done_after)
+        self.policy.shrink_std((self.num_timesteps + 1) / total_timesteps)
         self.train()
 
     def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None:

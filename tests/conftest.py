@@ -68,7 +68,7 @@ CHOSEN = {}
 def chosen_once(monkeypatch, small_sizes):
     """
     What a model of the system is made of follows from the data, and most tests have the same few: it is chosen once for each.
-    Where the choice itself is tested, in ``algorithm/dynamics``, it is made every time.
+    Tests that change how it is chosen have ``chosen_anew``, in ``algorithm/dynamics``.
     """
     import joblib
 

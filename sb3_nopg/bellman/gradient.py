@@ -34,7 +34,7 @@ from sb3_nopg.policies.step_function import remembered
 @dataclass(frozen=True)
 class SampleGradient:
     """
-    What came with a gradient on samples.
+    Solution and times of a gradient on samples.
 
     :param solution: of the policy as it was
     :param clock: times at which its stages began, s: policy, weights, solve, derivative, backward pass
@@ -94,6 +94,13 @@ def derivative_on_samples(problem: BellmanProblem, solution: BellmanSolution, ch
 
     Both terms of equation (9) are in it: the start states' is (∂ε₀ᵀ/∂θ) q, the next states' γ μᵀ (∂P̂/∂θ) q. N next states are
     drawn of each transition, c is 0 after a terminal one and 1 else, and each of several drawn actions has its share of w.
+
+    With kernel weights ε_j ∝ ψ(s_i − s_j) φ((a_i − a_j) / h), ∂v/∂a is a covariance over the samples j:
+
+        h ∂v_i/∂a_i = Σ_j ε_j (q_j − v_i) a_j / h
+
+    It is computed by :func:`sb3_nopg.kernels.weights.action_derivative` for the paper's weights and by
+    :mod:`sb3_nopg.kernels.local_linear` for corrected ones; dividing by h is left to the last line here.
 
     :param problem: the equation
     :param solution: of it
@@ -166,6 +173,9 @@ def derivative_on_nodes(equation: NodeEquation, solution: NodeSolution) -> th.Te
 
         ∂Ĵ/∂a_i = μ_i [ ∂r_i/∂a + γ (∂x'_i/∂a)ᵀ ∇_x'( e w + s V̂ )(x'_i) ]
 
+    where the action leads to x', which is unknown ground of the worst value w with probability e, and from which the task goes
+    on with probability s and value V̂, interpolated between the nodes (:mod:`sb3_nopg.bellman.on_nodes`).
+
     :param equation: on the nodes
     :param solution: of it
     :return: (n, a, d_a)
@@ -189,13 +199,18 @@ def gradient_along_trajectories(
     model: DynamicsModel, policy: NOPGPolicy, bundle: Bundle, most_weight: float | None = None
 ) -> Trajectories:
     """
-    ∇Ĵ_H along trajectories, the mean of all, added to the gradients of the policy's parameters with a minus.
+    ∇Ĵ_H along trajectories, the mean of all, added to the gradients of the policy's parameters with a minus:
+
+        ∇Ĵ_H = Σ_t (∂Ĵ_H/∂a_t)ᵀ ∂a_t/∂θ,    ∂Ĵ_H/∂a_t = γᵗ ∂r_t/∂a_t + (∂x_t+1/∂a_t)ᵀ x̄_t+1
+
+    where x̄_t = ∂Ĵ_H/∂x_t is carried back from the last step, with the policy's answer K_t = ∂a_t/∂x_t to a moved state
+    (:func:`sb3_nopg.dynamics.trajectories.sweep_back`).
 
     :param model: of the system
     :param policy: its parameters get gradients
     :param bundle: trajectories to follow
-    :param most_weight: of one trajectory's derivative, in medians of all: those that tumble have derivatives of any size, and
-        would drown the others'; None for the gradient as it is
+    :param most_weight: of one trajectory's derivative, in medians of all, because unstable ones would dominate the mean; None
+        for the gradient as it is
     :return: of the policy as it was
     """
     # K = ∂a/∂o at every state that was passed: what the sweep needs to know of the policy.

@@ -106,7 +106,7 @@ def _set_up(problem: BellmanProblem, kernel_weights: KernelWeights) -> tuple[th.
     """
     weights, kernel_weights = problem.support.averaged(problem.queries, kernel_weights)
     if not bool(weights.isfinite().all()):
-        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or states and actions of sane size.")
+        raise SolverError("The kernels' weights are not finite. Try larger bandwidths, or rescale states and actions.")
     next_weights = weights[: problem.n_next_states]
     _fill_transition(problem, next_weights)
     rhs = _rewards_with_worst_value(problem, next_weights)

@@ -34,7 +34,7 @@ class GreedyChoice:
 
     @property
     def importance(self) -> th.Tensor:
-        """How much each node matters to somebody who learns the choice: where much is at stake, and on the way, (n,)."""
+        """Weight of each node for a policy that imitates the choice: much at stake, and often visited, (n,)."""
         tiny = th.finfo(self.stakes.dtype).tiny
         visits = self.visitation.clamp_min(0.0)
         return self.stakes / self.stakes.mean().clamp_min(tiny) * (_OFF_THE_WAY + visits / visits.mean().clamp_min(tiny))

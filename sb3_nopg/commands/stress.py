@@ -63,7 +63,7 @@ def stress(
     """
     Fly a policy on simulated cart-poles that might be yours: the share that holds, and which parameter hurts.
 
-    Parameters, friction, delay, voltage offset, sensor noise, encoder slips and starts are drawn anew for each.
+    Parameters, friction, delay, voltage offset, sensor noise, encoder slips and starts are drawn for each.
 
     Example: nopg stress policy.onnx --parameters my_cart.yaml -o stress.json
     """

@@ -7,7 +7,7 @@ from sb3_nopg.data.dataset import TransitionDataset
 
 def shared_rows(a: TransitionDataset, b: TransitionDataset) -> int:
     """
-    Rewards do not count: they may have been computed anew for the same steps.
+    Rewards do not count: they may have been recomputed for the same steps.
 
     :param a: transitions to look for
     :param b: of as many dimensions; where one set holds single-precision numbers, both are compared in these

@@ -55,7 +55,7 @@ class Quantities:
     ) -> "Quantities":
         """
         :param observations: names, with units where they are known: ``position [m]``, ``theta (rad)``, ``u_V``
-        :param actions: likewise
+        :param actions: the same for actions
         :param known: name and unit of each of these texts, where they are known and not to be read from the text
         """
         for field, texts in (("observation_names", observations), ("action_names", actions)):

@@ -129,7 +129,7 @@ class Bounds:
 
     @property
     def known_everywhere(self) -> bool:
-        """Whether nobody gets lost who goes on."""
+        """Whether a state may go any distance from the data and still count as known."""
         return bool((self.room >= EVERYWHERE * (self.high - self.low)).all())
 
     def _beyond(self) -> tuple[th.Tensor, th.Tensor]:

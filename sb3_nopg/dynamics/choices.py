@@ -1,4 +1,4 @@
-"""What the model is made of: whatever predicts left-out episodes best, and as little of it as does."""
+"""What the model is made of: the simplest choices that predict left-out episodes as well as the best."""
 
 import logging
 import math
@@ -103,7 +103,10 @@ class Choices:
 
     @property
     def exact(self) -> bool:
-        """Whether the system is affine and its reward quadratic, as far as left-out episodes can tell, hence beyond them."""
+        """
+        Whether the system is affine and its reward quadratic, as far as left-out episodes can tell; such a model is believed
+        beyond the data.
+        """
         known = self.is_affine and self.reward.kernel is None
         return known and max(self.unexplained, self.reward.unexplained) < _EXACT
 

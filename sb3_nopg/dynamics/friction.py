@@ -38,7 +38,7 @@ class DryFriction:
     :param constant: (k,)
     :param of_states: A, (k, d)
     :param of_sines: B, (k, d), zero but for angles that go far
-    :param of_cosines: C, likewise
+    :param of_cosines: C, of the same kind
     :param of_inputs: D, (k, p)
     """
 

@@ -115,8 +115,8 @@ class DynamicsModel:
         if len(rows) < LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
             raise InputError(
                 "dataset",
-                f"{len(rows)} transitions, those that did not end the task, ran into no stop and know "
-                f"{choices.n_earlier_steps} step(s) before them, are too few for a model",
+                f"only {len(rows)} transitions are of use, which is too few for a model: those that neither end the task nor "
+                f"run into a stop, with {choices.n_earlier_steps} earlier step(s) known",
                 "Give longer episodes, or more of them",
             )
         if like is not None:
@@ -188,17 +188,17 @@ class DynamicsModel:
 
     @property
     def worst_reward(self) -> float:
-        """The least that a step which goes on has earned, and never more than nothing."""
+        """The least that a step which goes on has earned; at most 0."""
         return min(0.0, self._worst_rewards[1])
 
     @property
     def worst_end(self) -> float:
-        """The least that an end of the task has earned, once, and never more than nothing."""
+        """The least that an end of the task has earned, once; at most 0."""
         return min(0.0, self._worst_rewards[0])
 
     @property
     def applied_range(self) -> tuple[th.Tensor, th.Tensor]:
-        """Beyond which actions are cut off: as known, or as seen. Of a system that is known everywhere nothing is."""
+        """Beyond which actions are cut off: as known, or as seen. On a system that is exactly affine nothing is cut off."""
         low, high = self.action_range
         if self._actions_are_limited:
             return low, high

@@ -154,7 +154,7 @@ def choose_nodes(
 
 
 def _alone(first: th.Tensor, nodes: th.Tensor, coordinates: Coordinates, scale: th.Tensor) -> th.Tensor:
-    """Which of the first states lie far from the nodes, which hold none of them, (m, d)."""
+    """Those first states that lie far from all nodes, (m, d). The nodes hold no first states yet."""
     if not len(first) or len(nodes) < _SOME:
         return first[:0]
     tree = cKDTree(coordinates.embed(nodes, scale).numpy())

@@ -265,7 +265,7 @@ def recorded_rewards(
         raise InputError(
             "reward",
             f"it is {values[wrong[0]]} in row {wrong[0]} of the data, and in {len(wrong)} rows",
-            "Mend the formula there",
+            "Fix the formula there",
         )
     return values
 

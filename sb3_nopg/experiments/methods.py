@@ -106,7 +106,7 @@ def nopg_model(task: Task, dataset: TransitionDataset, variant: str, settings: s
             factor = arguments.get("action_bandwidth_factor", 1.0)
             arguments["action_bandwidth_factor"] = _action_factors(dataset.actions, factor)
         if variant == "S":
-            arguments.update(final_std_scale=_FINAL_STD_SCALE, policy_kwargs={"max_std": task.max_std})
+            arguments["policy_kwargs"] = {"final_std_scale": _FINAL_STD_SCALE, "max_std": task.max_std}
     return (NOPGS if variant == "S" else NOPGD)(
         "MlpPolicy",
         None,

@@ -180,7 +180,7 @@ def _by_method(results: Sequence[tuple[Trial, Result]]) -> dict[tuple[str, str],
 
 
 def _draw(results: Sequence[tuple[Trial, Result]], path: pathlib.Path, extent: Extent) -> None:
-    """Motion of each recording that was left out, and what was predicted of it, begun anew every half second."""
+    """Motion of each recording that was left out, and what was predicted of it, restarted every half second."""
     shown = [(trial["left_out"], result["motion"]) for trial, result in results if "motion" in result]
     figure = new_figure(12.0, 1.2 + 2.0 * max(len(shown), 1))
     panels = figure.subplots(max(len(shown), 1), 2, squeeze=False)

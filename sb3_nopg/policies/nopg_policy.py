@@ -51,6 +51,7 @@ class NOPGPolicy(BasePolicy):
     :param action_space: Box with finite bounds
     :param optimizer_class: how parameters follow the gradient
     :param optimizer_kwargs: for the optimiser
+    :param final_std_scale: shrink a stochastic policy's σ linearly to this share over training; None to leave it
     """
 
     observation_space: spaces.Box
@@ -73,7 +74,9 @@ class NOPGPolicy(BasePolicy):
         action_space: spaces.Box,
         optimizer_class: type[th.optim.Optimizer] = th.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
+        final_std_scale: float | None = None,
     ):
+        check_number("final_std_scale", final_std_scale, 0.0, 1.0, high_included=True, optional=True)
         # Not SB3's squash_output: our actions are in the environment's units already, and predict() must not scale them again.
         super().__init__(
             observation_space,
@@ -82,6 +85,7 @@ class NOPGPolicy(BasePolicy):
             optimizer_class=optimizer_class,
             optimizer_kwargs=optimizer_kwargs,
         )
+        self.final_std_scale = final_std_scale
         n_observations = observation_space.shape[0]
         #: of the action, whatever its shape
         self.n_actions = int(np.prod(action_space.shape))
@@ -158,6 +162,11 @@ class NOPGPolicy(BasePolicy):
         """Scale the standard deviation of a stochastic policy; a deterministic one has none to scale."""
         self.std_scale.fill_(scale)
 
+    def shrink_std(self, done: float) -> None:
+        """:param done: share of the training that is over"""
+        if self.final_std_scale is not None:
+            self.set_std_scale(1.0 + (self.final_std_scale - 1.0) * done)
+
     def _get_constructor_parameters(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {name: getattr(self, name) for name in self.own_arguments}
         return dict(
@@ -166,6 +175,7 @@ class NOPGPolicy(BasePolicy):
             lr_schedule=self._dummy_schedule,
             optimizer_class=self.optimizer_class,
             optimizer_kwargs=self.optimizer_kwargs,
+            final_std_scale=self.final_std_scale,
             **arguments,
         )
 

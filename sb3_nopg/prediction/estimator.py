@@ -151,7 +151,7 @@ class Estimator:
 
     @property
     def _actions_are_all_there_is(self) -> bool:
-        """Where the space is what the data show, nobody has said that there is no more."""
+        """Whether a user gave the action space: one that was inferred from the data says nothing about larger actions."""
         varied = bool(np.ptp(self.dataset.actions, axis=0).all())
         return self.first is None and varied and spaces_of(self.dataset)[1] == self.settings.action_space
 
@@ -168,7 +168,8 @@ class Estimator:
         check_dataset(dataset)
         given, own = ((data.observation_dim, data.action_dim) for data in (dataset, self.dataset))
         if given != own:
-            raise InputError("dataset", f"{given} state and action dimensions where the model has {own}", "Give fitting data")
+            found = f"{given} state and action dimensions where the model has {own}"
+            raise InputError("dataset", found, "Give data with the same dimensions")
         # Of the first draws, however often training has made others: returns on these data are compared.
         return replace(self, dataset=dataset, first=self, epoch=0, _kept_problem=None)
 

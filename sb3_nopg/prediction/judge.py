@@ -125,7 +125,7 @@ class Judge:
         return Judgement(tuple(ranking), self.n_steps, n, margin, told_apart, flights, unexplained, notes, clear)
 
     def _is_open(self, rollouts: Rollouts) -> np.ndarray:
-        """Which trajectories have left the data, and not a limit beyond which the task is lost, whatever follows, (m,)."""
+        """Which trajectories have left the data but no limit, so that their outcome is unknown and not lost, (m,)."""
         return (rollouts.left_by >= 0) & self.models[0].bounds.within_limits(rollouts.last_states)
 
     def _at_best(self, rollouts: Rollouts) -> np.ndarray:
@@ -275,7 +275,7 @@ def start_states(data: TransitionDataset, given: Any) -> np.ndarray:
 
 
 def _standard_error(earned: np.ndarray) -> float:
-    """Of a mean over k models and m starts, both a sample of what might have been, (k, m)."""
+    """Of the mean over k models and m starts, both of them random, (k, m)."""
     k, m = earned.shape
     of_models = earned.mean(axis=1).var(ddof=1) / k if k > 1 else 0.0
     of_starts = earned.mean(axis=0).var(ddof=1) / m if m > 1 else 0.0

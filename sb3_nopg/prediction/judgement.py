@@ -85,9 +85,8 @@ class Judgement:
         """What it comes to, in a sentence or two."""
         first = self.ranking[0]
         if self.margin is not None and self.margin < 0:
-            return (
-                f"{first.name} is kept; {self.ranking[1].name} is judged better by {-self.margin:.3g}, which tells too little."
-            )
+            better = f"{self.ranking[1].name} scores {-self.margin:.3g} higher, which is too little to tell"
+            return f"{first.name} is kept; {better}."
         if len(self.ranking) == 1:
             leaves = "" if first.leaving is None else f" It {first.leaving.text()}: what follows is not known."
             return f"{first.name} is predicted to earn {first.score:.4g} ({first.interval()}).{leaves}"

@@ -43,7 +43,7 @@ class ModelEvaluation:
         return th.cat(chunks).cpu().numpy()
 
     def _mean_return(self, states: th.Tensor) -> th.Tensor:
-        """Of each state over a few draws of the noise, the same for all: what is asked together changes no answer, (m,)."""
+        """Of each state over a few draws of the noise, the same for all, so that results do not depend on batching, (m,)."""
         drawn, m = self._bundle(states[:1].expand(_N_DRAWS, -1)), len(states)
 
         def for_all(noise: th.Tensor | None) -> th.Tensor | None:

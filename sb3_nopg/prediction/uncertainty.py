@@ -1,4 +1,4 @@
-"""How far an estimate can be trusted: what another draw of the data would have made of it, and how it comes to an end."""
+"""How far an estimate can be trusted: what another draw of the data would have made of it."""
 
 import copy
 from collections.abc import Callable, Iterator

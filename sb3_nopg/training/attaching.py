@@ -1,4 +1,4 @@
-"""What data and settings make before the first update: what cannot be right is told here, and not in the midst of a run."""
+"""What data and settings make before the first update. What cannot be right is refused here, not in the middle of a run."""
 
 from collections.abc import Callable
 

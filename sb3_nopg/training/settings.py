@@ -11,6 +11,15 @@ from sb3_nopg.common.numbers import check_count, check_number, is_number
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy, GaussianMlpPolicy
 
+# What took the place of arguments that are gone.
+_REPLACED = {
+    "variant": ("the class says it", 'Use NOPGD instead of variant="D", NOPGS instead of variant="S"'),
+    "final_std_scale": ("it is an argument of the policy", 'Write policy_kwargs={"final_std_scale": …}'),
+    **dict.fromkeys(
+        ("n_steps", "n_attempts", "n_restarts", "value_iteration_start"),
+        ("a model of the system takes its place", 'Leave it out: transitions="model" is the default'),
+    ),
+}
 #: what of :meth:`sb3_nopg.DynamicsModel.fit` a user can set through a model
 MODEL_SETTINGS = ("angles", "bandwidth", "limits", "n_earlier_steps", "n_nodes", "noise_scale", "reward")
 
@@ -23,8 +32,8 @@ def check_no_old_names(given: dict[str, Any]) -> None:
     :raises InputError: telling where a setting of earlier versions has gone
     """
     for name in given:
-        if name == "variant":
-            raise InputError(name, "the class says it", 'Use NOPGD instead of variant="D", NOPGS instead of variant="S"')
+        if name in _REPLACED:
+            raise InputError(name, *_REPLACED[name])
         if name in NAMES:
             fix = f"Write estimator_kwargs={{{name!r}: …}}"
             raise InputError(name, "it is a setting of the estimator", fix)
@@ -40,7 +49,6 @@ def check_settings(settings: Any) -> None:
     if not callable(settings.learning_rate):
         # Beyond this, torch cannot even write a step in float32.
         check_number("learning_rate", settings.learning_rate, 0.0, 1e36)
-    check_number("final_std_scale", settings.final_std_scale, 0.0, 1.0, high_included=True, optional=True)
     check_count("patience", settings.patience, optional=True)
     check_count("stats_window_size", settings.stats_window_size)
     if settings.held_out is not None and not isinstance(settings.held_out, TransitionDataset):

@@ -39,7 +39,7 @@ class TrainingOptions:
 
 class Training:
     """
-    All that belongs neither to the data nor to the policy. Other data, and there is another one.
+    All that belongs neither to the data nor to the policy. Make a new one for other data.
 
     :param policy: to train
     :param estimator: on the data that it learns from
@@ -86,7 +86,7 @@ class Training:
         :param step: SB3's count of them
         :param again: makes so many further updates, as for :meth:`finish`
         :param logger: SB3's
-        :return: candidates of a training before, where only the choice was left to make
+        :return: candidates of an earlier run that trained them all and was stopped before it chose
         """
         chosen: tuple[Candidate, ...] = ()
         if self.estimator.settings.on_model:

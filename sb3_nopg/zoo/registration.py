@@ -18,7 +18,7 @@ def register() -> None:
     """
     nopg_envs.register_envs()
     ALGOS.update(nopg=PlayableNOPG, nopg_d=PlayableNOPGD, nopg_s=PlayableNOPGS, ddpg=FixedDataDDPG, td3=FixedDataTD3)
-    samplers = {"nopg": search_space.sample_deterministic, "nopg_d": search_space.sample_deterministic}
-    HYPERPARAMS_SAMPLER.update(samplers, nopg_s=search_space.sample_stochastic)
-    HYPERPARAMS_CONVERTER.update(dict.fromkeys(("nopg", "nopg_d", "nopg_s"), search_space.convert))  # type: ignore[arg-type]
+    ours = ("nopg", "nopg_d", "nopg_s")
+    HYPERPARAMS_SAMPLER.update(dict.fromkeys(ours, search_space.sample))
+    HYPERPARAMS_CONVERTER.update(dict.fromkeys(ours, search_space.convert))  # type: ignore[arg-type]
     rl_zoo3.train.ExperimentManager = OfflineExperimentManager  # type: ignore[misc]

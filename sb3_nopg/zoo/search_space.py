@@ -5,7 +5,7 @@ from typing import Any
 import optuna
 
 
-def sample_deterministic(trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]) -> dict[str, Any]:
+def sample(trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]) -> dict[str, Any]:
     """
     :param trial: asked for values
     :param n_actions: unused, as are the other two; rl_zoo3's samplers share one signature
@@ -13,24 +13,13 @@ def sample_deterministic(trial: optuna.Trial, n_actions: int, n_envs: int, addit
     :param additional_args: unused
     :return: arguments of the algorithm
     """
-    return convert(_common(trial))
-
-
-def sample_stochastic(trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]) -> dict[str, Any]:
-    """The same for a stochastic policy."""
-    sampled = _common(trial)
-    sampled["final_std_scale"] = trial.suggest_float("final_std_scale", 0.05, 1.0, log=True)
-    return convert(sampled)
-
-
-def _common(trial: optuna.Trial) -> dict[str, Any]:
     sampled: dict[str, Any] = {
         # γ itself would be searched evenly between 0.9 and 0.999, where 0.99 and 0.999 differ most.
         "one_minus_gamma": trial.suggest_float("one_minus_gamma", 0.003, 0.1, log=True),
         "learning_rate": trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True),
     }
     trial.set_user_attr("gamma", 1.0 - sampled["one_minus_gamma"])
-    return sampled
+    return convert(sampled)
 
 
 def convert(sampled: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ class Lifeline:
 
     :param descriptor: of the open connection, which both processes share: models and boards that take one client only see one
     :param zero: bytes that mean zero volts, whatever was sent before them
-    :param address: host, in numbers since a name may not be found in time, and port: to connect anew where the connection has
+    :param address: host, in numbers since a name may not be found in time, and port: to connect again where the connection has
         broken; None where that is not possible
     """
 

@@ -32,7 +32,7 @@ class Connection:
 
     :param descriptor: that the program shares with this process
     :param zero: bytes that mean zero volts
-    :param address: to connect anew; None where that is not possible
+    :param address: to connect again; None where that is not possible
     """
 
     def __init__(self, descriptor: int, zero: bytes, address: tuple[str, int] | None):

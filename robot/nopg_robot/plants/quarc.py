@@ -5,7 +5,7 @@ The model streams x, θ or x, θ, ẋ, θ̇ at its own rate and applies the newe
 they are counted, and a stream that falls behind shows (:mod:`nopg_robot.plants.sample_clock`).
 
 A connection that breaks leaves the last voltage on the motor of a model without a watchdog. Whoever writes zero volts then, or
-closes, connects anew to send them, and what the operator must do is always said.
+closes, connects again to send them, and always says what the operator must do.
 """
 
 import math
@@ -28,7 +28,7 @@ DOUBLE = np.dtype(">f8")
 # Samples that were on their way when the connection was made arrive within this time.
 SETTLE_S = 0.05
 GOODBYE_S = 0.2
-# To connect anew, for zero volts only: while it waits, nobody else can write.
+# To connect again, for zero volts only: while it waits, nobody else can write.
 RECONNECT_S = 1.0
 # A position in any unit lies between these; eight bytes from the middle of two doubles hardly ever do.
 LARGEST_POSITION = 1e9
@@ -48,7 +48,7 @@ class QuarcPlant(Plant):
         self.clock: Clock = MonotonicClock()
         self._connection = connection
         self._where = f"{connection.host}:{connection.port}"
-        # To connect anew: looking up a name again may take for ever when the network is down.
+        # To connect again: looking up a name again may take for ever when the network is down.
         self._address = (connection.host, connection.port)
         self._socket: socket.socket | None = None
         # Beginnings of a packet and of a command whose rest is still to come or to go.
@@ -127,9 +127,9 @@ class QuarcPlant(Plant):
                 raise
         if not self._is_broken:
             return
-        anew = self._connect(RECONNECT_S)
+        again = self._connect(RECONNECT_S)
         self._open_socket().close()
-        self._socket, self._unsent = anew, b""
+        self._socket, self._unsent = again, b""
         self._is_broken, self._connected_anew = False, True
         self._send(0.0, timeout_s)
 

@@ -26,7 +26,7 @@ _LATE_S = 1.1
 # Below this voltage dry friction may hold the cart.
 _LEAST_MOVING_VOLT = 0.7
 _SLOWING_DISTANCE_M = 0.06
-# A pole that whirls faster than this drags the cart along.
+# A pole that spins faster than this drags the cart along.
 _CALM_RAD_S = 2.5
 _CALM_S = 0.3
 
@@ -86,8 +86,8 @@ def self_test(loop: ControlLoop) -> float:
     if latency_s == math.inf:
         raise PhaseError(
             "self-test",
-            f"the cart never moved by {1e3 * _seen_to_move_m(test):g} mm within {1e3 * WINDOW_S:g} ms, so that nobody can "
-            "tell how old its samples are. Does it run freely, and is self_test.voltage_volt enough for it?",
+            f"the cart never moved by {1e3 * _seen_to_move_m(test):g} mm within {1e3 * WINDOW_S:g} ms, so that its "
+            "latency cannot be measured. Does it run freely, and is self_test.voltage_volt enough for it?",
         )
     # Of the first push that it answers: before that one it hung still.
     answers = [(each, pushes[each][1]) for each in moved if pushes[each][1] != 0.0]
@@ -203,7 +203,7 @@ def _wait_for_calm_pole(loop: ControlLoop) -> None:
     if not loop.drive(
         _no_voltage, lambda state, time_s: calm.holds(abs(state.theta_dot) < _CALM_RAD_S, time_s), start.timeout_s
     ):
-        raise PhaseError("calm", f"the pole still whirls after {start.timeout_s:g} s; hold it, then let it go")
+        raise PhaseError("calm", f"the pole is still spinning after {start.timeout_s:g} s; hold it, then let it go")
 
 
 class _Lasting:

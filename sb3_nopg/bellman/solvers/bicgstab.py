@@ -50,7 +50,7 @@ class Iteration(Protocol):
 
     @property
     def is_dear_to_read(self) -> bool:
-        """Whether a device stands still while its numbers are read."""
+        """Whether reading a number makes the program wait for the device."""
         ...
 
     @property

@@ -235,7 +235,7 @@ MODEL_CASES = {
     "kl_bound-zero": model("kl_bound", kl_bound=0.0),
     "truncation_tolerance-one": model("truncation_tolerance", truncation_tolerance=1.0),
     "solver_tolerance-zero": model("solver_tolerance", solver_tolerance=0.0),
-    "final_std_scale-zero": model("final_std_scale", final_std_scale=0.0),
+    "final_std_scale-zero": model("final_std_scale", variant="S", policy_kwargs={"final_std_scale": 0.0}),
     "learning_rate-zero": model("learning_rate", learning_rate=0.0),
     "learning_rate-negative": model("learning_rate", learning_rate=-1e-3),
     "learning_rate-nan": model("learning_rate", learning_rate=nan),
@@ -508,9 +508,20 @@ def test_settings_that_moved_say_where_to(name: str):
         NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), **{name: 1})
 
 
-def test_the_variant_is_said_by_the_class():
-    with pytest.raises(InputError, match=r"variant: .*NOPGS"):
-        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), variant="S")
+@pytest.mark.parametrize(
+    ("old", "value", "said"),
+    [
+        ("variant", "S", "NOPGS"),
+        ("final_std_scale", 0.1, r"policy_kwargs=\{.final_std_scale"),
+        ("n_steps", 5, "Leave it out"),
+        ("n_attempts", 3, "Leave it out"),
+        ("n_restarts", 3, "Leave it out"),
+        ("value_iteration_start", True, "Leave it out"),
+    ],
+)
+def test_arguments_of_earlier_versions_say_what_took_their_place(old, value, said):
+    with pytest.raises(InputError, match=rf"{old}: .*{said}"):
+        NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), **{old: value})
     with pytest.raises(TypeError, match="no argument 'colour'"):
         NOPG("MlpPolicy", "Pendulum-v1", dataset=make_dataset(), colour="red")
 

@@ -191,7 +191,7 @@ def test_units_of_the_observations_do_not_matter():
     ("transitions", "policy"), [("samples", "MlpPolicy"), ("samples", "LinearPolicy"), ("model", "MlpPolicy")]
 )
 def test_standard_deviation_decays_to_its_share_exactly_at_the_end(transitions: str, policy: str):
-    model = make(NOPGS, policy, final_std_scale=0.1, transitions=transitions)
+    model = make(NOPGS, policy, policy_kwargs={"final_std_scale": 0.1}, transitions=transitions)
     recorder = Recorder(lambda callback: float(callback.model.policy.std_scale))
     model.learn(9, callback=recorder)
     np.testing.assert_allclose(recorder.seen, 1.0 - 0.9 * np.arange(1, 10) / 9, rtol=1e-6)
@@ -223,8 +223,7 @@ def test_the_optimiser_can_be_chosen():
 def test_a_policy_can_be_saved_by_itself(
     algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
 ):
-    settings = {"policy_kwargs": policy_kwargs, "final_std_scale": 0.4}
-    model = make(algorithm, policy, **settings).learn(3)
+    model = make(algorithm, policy, policy_kwargs={**policy_kwargs, "final_std_scale": 0.4}).learn(3)
     model.policy.save(tmp_path / "policy.pth")
     loaded = type(model.policy).load(tmp_path / "policy.pth")
     np.testing.assert_array_equal(loaded.predict(STATES, deterministic=True)[0], model.predict(STATES, deterministic=True)[0])

@@ -34,7 +34,7 @@ from sb3_nopg.bellman.settings import NAMES
 def test_a_loaded_model_predicts_the_same_without_the_data(
     transitions: str, algorithm: type[NOPG], policy: str, policy_kwargs: dict[str, Any], tmp_path: pathlib.Path
 ):
-    settings = {"policy_kwargs": policy_kwargs, "final_std_scale": 0.5, "transitions": transitions}
+    settings = {"policy_kwargs": {**policy_kwargs, "final_std_scale": 0.5}, "transitions": transitions}
     model = make(algorithm, policy, **settings).learn(10 if transitions == "samples" else 4)
     model.save(tmp_path / "model")
     loaded = algorithm.load(tmp_path / "model")
@@ -77,7 +77,7 @@ def test_settings_survive(tmp_path: pathlib.Path):
         solver_tolerance=1e-5,
         precision="float32",
         normalize_observations=False,
-        final_std_scale=0.3,
+        policy_kwargs={"final_std_scale": 0.3},
         resample_interval=9,
         initial_states=STATES,
         seed=5,
@@ -100,7 +100,7 @@ CONTINUED = {
     "S-without-seed": (NOPGS, {"seed": None}),
     "D-next-states-without-seed": (NOPGD, {"seed": None, "n_next_state_samples": 2}),
     "S-resampled": (NOPGS, {"resample_interval": 4}),
-    "S-decaying-std": (NOPGS, {"final_std_scale": 0.2}),
+    "S-decaying-std": (NOPGS, {"policy_kwargs": {"final_std_scale": 0.2}}),
     "D-schedule": (NOPGD, {"learning_rate": lambda progress: 0.02 * progress}),
     "S-model": (NOPGS, {"transitions": "model", "seed": None}),
 }

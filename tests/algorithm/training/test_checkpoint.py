@@ -90,6 +90,9 @@ def halving(progress_remaining: float) -> float:
     return 0.005 + 0.01 * progress_remaining
 
 
+SHRINKING = {"policy_kwargs": {"final_std_scale": 0.1}}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
@@ -97,7 +100,7 @@ def halving(progress_remaining: float) -> float:
         {"variant": "D"},
         {"variant": "D", "n_next_state_samples": 3, "resample_interval": 5, "weights": "local_linear"},
         {"variant": "D", "precision": "float32", "n_neighbors": 20},
-        {"variant": "S", "n_action_samples": 3, "learning_rate": halving, "final_std_scale": 0.1, "resample_interval": 4},
+        {"variant": "S", "n_action_samples": 3, "learning_rate": halving, **SHRINKING, "resample_interval": 4},
         {"variant": "S", "n_action_samples": 3, "n_next_state_samples": 2, "resample_interval": 6, "seed": None},
         {"variant": "D", "pessimism": 0.1, "held_out": pushed_point(30, seed=5), "keep": "best_heldout"},
     ],
@@ -139,7 +142,7 @@ def course(small_sizes, tmp_path_factory) -> tuple[NOPG, Path]:
     "arguments",
     [
         {"variant": "D"},
-        {"variant": "S", "n_action_samples": 3, "learning_rate": halving, "final_std_scale": 0.1, "seed": None},
+        {"variant": "S", "n_action_samples": 3, "learning_rate": halving, **SHRINKING, "seed": None},
         {"variant": "D", "held_out": 0.3, "keep": "best_heldout", "horizon": "auto"},
         {"variant": "D", "horizon": 0},
     ],

@@ -149,7 +149,7 @@ def test_a_search_is_shared_by_two_processes(workplace, capfd):
     trials = optuna.load_study(study_name="tiny", storage=storage).trials
     assert sorted(trial.number for trial in trials) == [0, 1, 2]
     assert all(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials)
-    assert set(trials[0].params) == {"learning_rate", "one_minus_gamma", "final_std_scale"}
+    assert set(trials[0].params) == {"learning_rate", "one_minus_gamma"}
 
     # What was found can be trained with.
     assert train("--storage", "study.log", "--study-name", "tiny", "--trial-id", "0", algo="nopg_s") == 0
