@@ -21,6 +21,15 @@ def real_number(name: str, given: Any) -> float:
     raise ValueError(f"{name}: must be a number, got {given!r}")
 
 
+def is_count(given: Any, least: int = 1) -> bool:
+    """
+    :param given: whatever a caller passed
+    :param least: that it may be
+    :return: whether it is a whole number, Python's or NumPy's; True and False are none
+    """
+    return isinstance(given, int | np.integer) and not isinstance(given, bool) and int(given) >= least
+
+
 def flag(name: str, given: Any) -> bool:
     """
     :param name: of the field, for the error

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from nopg_envs.behaviours import BEHAVIOURS, Behaviour
+from nopg_envs.checks import is_count
 
 # Steps without an end after which whole episodes are given up. The longest that our own environments have is a tenth of it.
 LONGEST_EPISODE = 100_000
@@ -42,7 +43,7 @@ def grid(env: gym.Env, levels: Sequence[int]) -> dict[str, np.ndarray]:
     high = np.concatenate([state_space.high, action_space.high]).astype(np.float64)
     if not isinstance(levels, Sequence | np.ndarray) or isinstance(levels, str):
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {levels!r}")
-    if len(levels) != len(low) or not all(isinstance(n, int | np.integer) and n > 0 for n in levels):
+    if len(levels) != len(low) or not all(map(is_count, levels)):
         raise ValueError(f"levels must be {len(low)} positive counts, states then actions; got {tuple(levels)}")
     # Whole numbers of Python, because NumPy's would wrap around.
     n_transitions = math.prod(int(n) for n in levels)
@@ -152,7 +153,7 @@ def _wanted(n_transitions: int | None, n_episodes: int | None) -> int:
             f"Give either n_transitions or n_episodes, got n_transitions={n_transitions}, n_episodes={n_episodes}"
         )
     ((name, n),) = given.items()
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+    if not is_count(n):
         raise ValueError(f"{name} must be a positive whole number, got {n!r}")
     return int(n)
 

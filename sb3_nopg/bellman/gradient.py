@@ -99,7 +99,7 @@ def derivative_on_samples(problem: BellmanProblem, solution: BellmanSolution, ch
 
         h ∂v_i/∂a_i = Σ_j ε_j (q_j − v_i) a_j / h
 
-    It is computed by :func:`sb3_nopg.kernels.weights.action_derivative` for the paper's weights and by
+    It is computed by :func:`sb3_nopg.kernels.weights.action_covariance` for the paper's weights and by
     :mod:`sb3_nopg.kernels.local_linear` for corrected ones; dividing by h is left to the last line here.
 
     :param problem: the equation

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sb3_nopg.commands.data_files import File, Overwrite, Reader, Seed, Trust, one_line_errors, reads_data, write_parts
+from sb3_nopg.commands.data_files import File, Overwrite, Reader, Seed, Trust, file_errors, reads_data, write_parts
 from sb3_nopg.commands.failures import gathered_notes
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
@@ -30,7 +30,7 @@ def info(
     reader: Reader,
 ) -> None:
     """Show sizes, ranges, episodes and returns, and what looks suspicious."""
-    with one_line_errors(file), gathered_notes() as said:
+    with file_errors(file), gathered_notes() as said:
         dataset = reader.load(file)
         description = {**describe_data(dataset), "reading": said}
     if as_json:
@@ -56,7 +56,7 @@ def validate(
     reader: Reader,
 ) -> None:
     """Check that a file can be learned from: exit code 0 if so, 2 and one line that says why if not."""
-    with one_line_errors(file):
+    with file_errors(file):
         dataset = reader.load(file)
     typer.echo(
         f"{file}: valid, {len(dataset)} transitions, {dataset.observation_dim} state and {dataset.action_dim} action dims"
@@ -75,7 +75,7 @@ def plot(
     # Only here, because drawing takes a second to load.
     from sb3_nopg.data.plot import plot_data
 
-    with one_line_errors(file):
+    with file_errors(file):
         plot_data(reader.load(file), output)
     typer.echo(f"Wrote {output}")
 
@@ -90,9 +90,9 @@ def merge(
     """Put several data files together into one; their episodes stay apart."""
     loaded = []
     for file in files:
-        with one_line_errors(file):
+        with file_errors(file):
             loaded.append(TransitionDataset.load(file, trust=trust))
-    with one_line_errors(output):
+    with file_errors(output):
         write_parts([(TransitionDataset.merge(*loaded), output)], None, overwrite)
 
 
@@ -135,7 +135,7 @@ def convert(
 
     In this order: --filter and --relabel (in the file's units), --observation-scale and --action-scale, --subsample, --split.
     """
-    with one_line_errors(file):
+    with file_errors(file):
         dataset = reader.load(file)
         if where is not None:
             dataset = dataset.filter(where, *reader.names)
@@ -151,7 +151,7 @@ def convert(
         if split is not None:
             pieces = dataset.split(_numbers("--split", split), by=by or "episode", seed=seed)
             parts = [(piece, _numbered(output, number)) for number, piece in enumerate(pieces, start=1)]
-    with one_line_errors(output):
+    with file_errors(output):
         write_parts(parts, output_format, overwrite)
 
 

@@ -77,7 +77,7 @@ class Reader:
 
 
 @contextmanager
-def one_line_errors(file: str) -> Iterator[None]:
+def file_errors(file: str) -> Iterator[None]:
     """
     What the user did wrong ends the program with one line and exit code 2; anything else is a defect and shows where.
 

@@ -4,7 +4,7 @@ compare it with and which is used everywhere else.
 
     bellman_rows         TransitionMatrix.bellman_operator, in float32
     kernel_weights       Support.kernel_weights
-    action_derivative    Support.action_derivative, for weights that are not corrected
+    action_covariance    kernels.weights.action_covariance
     sum_members          partition.sum_members
     add_by_cell          CoarseModel.precondition's second half
     multiply             its product with the dense inverse, kept in bfloat16
@@ -115,7 +115,7 @@ def kernel_weights(
     return weights
 
 
-def action_derivative(weights: th.Tensor, indices: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
+def action_covariance(weights: th.Tensor, indices: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
     """
     :param weights: rows that sum to one, (m, a, k)
     :param indices: of each query's neighbours, (m, k)

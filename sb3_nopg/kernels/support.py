@@ -20,7 +20,7 @@ from sb3_nopg.kernels.displacements import (
 from sb3_nopg.kernels.local_linear import Corrections, correct, corrected_derivative
 from sb3_nopg.kernels.neighbors import NeighborCount, NeighborLists, find_neighbors
 from sb3_nopg.kernels.queries import Queries, workspace_of
-from sb3_nopg.kernels.weights import action_derivative, largest_weights, log_action_kernel, responsibilities, row_blocks
+from sb3_nopg.kernels.weights import action_covariance, largest_weights, log_action_kernel, responsibilities, row_blocks
 from sb3_nopg.kernels.workspace import Workspace
 
 
@@ -195,7 +195,7 @@ class Support:
         """
         plain, indices = not self.local_linear and self.pessimism == 0.0, queries.neighbors.indices
         if plain and indices is not None and fused.usable(values, indices.shape[1]):
-            return fused.action_derivative(weights.rows, indices, values, queries.neighbor_actions)
+            return fused.action_covariance(weights.rows, indices, values, queries.neighbor_actions)
         neighbor_values = queries.neighbors.gather(values)
         derivative = th.empty_like(weights.actions)
         workspace = workspace_of(queries)
@@ -337,4 +337,4 @@ class Support:
 def _mean_derivative(weights: th.Tensor, values: th.Tensor, neighbor_actions: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
     """u and ∂u/∂a for rows that sum to one and are not corrected, (m, a) and (m, a, d_a)."""
     values = values[:, None, :]
-    return (weights * values).sum(dim=-1), action_derivative(weights, values, neighbor_actions)
+    return (weights * values).sum(dim=-1), action_covariance(weights, values, neighbor_actions)

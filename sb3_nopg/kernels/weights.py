@@ -69,7 +69,7 @@ def responsibilities(log_state_kernel: th.Tensor, log_action_kernel: th.Tensor, 
     return log_kernel.sub_(th.logaddexp(log_mass, th.full_like(log_mass, math.log(pessimism)))).exp_()
 
 
-def action_derivative(responsibilities: th.Tensor, neighbor_values: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
+def action_covariance(responsibilities: th.Tensor, neighbor_values: th.Tensor, neighbor_actions: th.Tensor) -> th.Tensor:
     """
     ∂v/∂a at each query, where v = Σ_j ε_j q_j: the covariance, under ε, of the neighbours' values and their actions.
 

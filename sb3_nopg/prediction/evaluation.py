@@ -20,7 +20,7 @@ from sb3_nopg.prediction.rollouts import Rollouts, roll_out
 from sb3_nopg.prediction.uncertainty import (
     Region,
     ReturnInterval,
-    check_inside,
+    checked_region,
     effective_sample_size,
     exit_probability,
     return_interval,
@@ -182,7 +182,7 @@ class PolicyEvaluation:
         :param inside: takes observations (m, d_s), returns booleans (m,)
         """
         problem, actions = self._evidence()
-        remains = check_inside(inside, self.data.next_observations)
+        remains = checked_region(inside, self.data.next_observations)
         with th.no_grad():
             return exit_probability(problem, actions, remains, inside, _TOLERANCE[problem.rewards.dtype])
 

@@ -152,7 +152,7 @@ def exit_probability(
     :param tolerance: of the solve
     """
     starts = problem.queries.states[problem.n_next_states :].cpu().numpy()
-    starts_inside = th.as_tensor(check_inside(inside, starts)).to(problem.rewards)
+    starts_inside = th.as_tensor(checked_region(inside, starts)).to(problem.rewards)
     exits = 1.0 - problem.from_data_order(th.as_tensor(remains).to(problem.rewards))
     # Another reward on the same chain: one for leaving, which is an end.
     leaving = replace(
@@ -175,7 +175,7 @@ def _apart(problem: BellmanProblem) -> BellmanProblem:
     return replace(problem, coarse_model=copy.copy(problem.coarse_model))
 
 
-def check_inside(inside: Region, states: np.ndarray) -> np.ndarray:
+def checked_region(inside: Region, states: np.ndarray) -> np.ndarray:
     """
     :return: the answer, checked: booleans, (m,)
     """

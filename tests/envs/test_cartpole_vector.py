@@ -208,7 +208,7 @@ def test_a_state_that_is_not_a_number_ends_the_episode(row: int, reason: str):
 
 
 def test_bad_sizes_and_seeds_are_refused():
-    for n_carts in (0, -1, 2.5):
+    for n_carts in (0, -1, 2.5, True):
         with pytest.raises(ValueError, match="num_envs"):
             CartPoleVectorEnv(n_carts)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="seed"):

@@ -207,7 +207,7 @@ def test_grid_is_a_data_set(env: gym.Env):
     assert data.episode_starts is None
 
 
-@pytest.mark.parametrize("levels", [(), (5, 4), (5, 4, 3, 2), (5, 4, 0), (5, -4, 3)])
+@pytest.mark.parametrize("levels", [(), (5, 4), (5, 4, 3, 2), (5, 4, 0), (5, -4, 3), (5, 4, True)])
 def test_grid_refuses_bad_levels(env: gym.Env, levels):
     with pytest.raises(ValueError, match="levels must be 3 positive counts"):
         nopg_envs.grid(env, levels)

@@ -7,7 +7,7 @@ import sys
 COMMON = """
 import torch as th
 from sb3_nopg.common import gpu_kernels as fused
-from sb3_nopg.kernels.weights import action_derivative, log_action_kernel, responsibilities
+from sb3_nopg.kernels.weights import action_covariance, log_action_kernel, responsibilities
 generator = th.Generator().manual_seed(0)
 def draw(*shape, dtype=th.float64):
     return th.randn(*shape, generator=generator, dtype=th.float64).to(dtype)

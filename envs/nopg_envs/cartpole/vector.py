@@ -15,7 +15,7 @@ from nopg_envs.cartpole.env import draw_noise
 from nopg_envs.cartpole.options import CartPoleOptions, check_reset_options
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.cartpole.starts import State
-from nopg_envs.checks import real_array
+from nopg_envs.checks import is_count, real_array
 
 
 class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -38,11 +38,11 @@ class CartPoleVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any):
-        if not isinstance(num_envs, int) or num_envs < 1:
+        if not is_count(num_envs):
             raise ValueError(f"num_envs: must be a positive count, got {num_envs!r}")
         check_episode_length(max_episode_steps)
         self.options = CartPoleOptions(**options)
-        self.num_envs = num_envs
+        self.num_envs = int(num_envs)
         self.max_episode_steps = max_episode_steps
         self.single_action_space = self.options.action_space()
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -165,8 +165,7 @@ def check_episode_length(max_episode_steps: Any) -> None:
     """
     :param max_episode_steps: a positive count of steps, or None
     """
-    is_count = isinstance(max_episode_steps, int | np.integer) and not isinstance(max_episode_steps, bool)
-    if max_episode_steps is not None and not (is_count and max_episode_steps > 0):
+    if max_episode_steps is not None and not is_count(max_episode_steps):
         raise ValueError(f"max_episode_steps: must be a positive count, or None for no limit, got {max_episode_steps!r}")
 
 

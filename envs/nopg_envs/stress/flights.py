@@ -8,7 +8,7 @@ import numpy as np
 
 from nopg_envs.cartpole.batch import CartPoleBatch
 from nopg_envs.cartpole.options import SLOWEST_PHYSICS_HZ, CartPoleOptions
-from nopg_envs.checks import real_number
+from nopg_envs.checks import is_count, real_number
 from nopg_envs.stress.outcome import ACTION, ANGLE, DOWN, HELD, RAIL, Outcome, StressTest, find_factors
 from nopg_envs.stress.rigs import Rig, Sensors, draw_rigs, quantities
 
@@ -51,9 +51,9 @@ def stress_test(
     :param theta_limit_rad: angle from upright at which a balanced pole counts as fallen, the task's by default
     :param seed: of everything
     """
-    if isinstance(n_rigs, bool) or not isinstance(n_rigs, int | np.integer) or n_rigs < 1:
+    if not is_count(n_rigs):
         raise ValueError(f"n_rigs: must be a positive count, got {n_rigs!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+    if not is_count(seed, least=0):
         raise ValueError(f"seed: must be a whole number from 0 on, got {seed!r}")
     control_hz = real_number("control_hz", control_hz)
     options = CartPoleOptions(

@@ -123,7 +123,7 @@ class GradientMethod(ABC):
         return th.as_tensor(np.array(array, dtype=np.float64), device=self.device)
 
 
-def flat_gradient(value: th.Tensor, parameters: list[th.nn.Parameter]) -> th.Tensor:
+def objective_gradient(value: th.Tensor, parameters: list[th.nn.Parameter]) -> th.Tensor:
     """
     :param value: scalar
     :param parameters: of the policy

@@ -31,7 +31,7 @@ class QuadraticCost:
     remembers: bool = True
 
 
-class LinearController:
+class ClippedLinearController:
     """
     u = −K (z, u₋₁), where u₋₁ is the action before: what a delay or a filter has not shown yet. Called as SB3's models are,
     its memory being their recurrent state. Without u₋₁ where the data do not know it.
@@ -60,7 +60,9 @@ class LinearController:
         return actions, actions
 
 
-def least_squares_riccati(data: Mapping[str, Any], cost: QuadraticCost, low: np.ndarray, high: np.ndarray) -> LinearController:
+def least_squares_riccati(
+    data: Mapping[str, Any], cost: QuadraticCost, low: np.ndarray, high: np.ndarray
+) -> ClippedLinearController:
     """
     :param data: transitions with ``observations``, ``actions``, ``next_observations`` and, where they follow each other,
         ``episode_ids``
@@ -93,4 +95,4 @@ def least_squares_riccati(data: Mapping[str, Any], cost: QuadraticCost, low: np.
     action_cost = cost.action_weight * np.eye(n_actions)
     value = solve_discrete_are(a, b, np.diag(state_weights), action_cost)
     gain = np.linalg.solve(action_cost + b.T @ value @ b, b.T @ value @ a)
-    return LinearController(gain, cost.columns, low, high)
+    return ClippedLinearController(gain, cost.columns, low, high)

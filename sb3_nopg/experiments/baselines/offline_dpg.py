@@ -19,7 +19,7 @@ from stable_baselines3.common.utils import polyak_update
 from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, flat_gradient
+from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, objective_gradient
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy, DeterministicMlpPolicy, NOPGPolicy
 
 
@@ -149,7 +149,7 @@ class OfflineDPG(GradientMethod):
 
     def semi_gradient(self) -> np.ndarray:
         """Derivative of :meth:`policy_objective` in the order of ``torch.nn.utils.parameters_to_vector``."""
-        return flat_gradient(self.policy_objective(), list(self.policy.parameters())).cpu().numpy()
+        return objective_gradient(self.policy_objective(), list(self.policy.parameters())).cpu().numpy()
 
     def fit_critic(self) -> None:
         """

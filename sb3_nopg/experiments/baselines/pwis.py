@@ -25,7 +25,7 @@ from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines.densities import policy_log_density
-from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, flat_gradient
+from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, objective_gradient
 from sb3_nopg.experiments.baselines.trajectories import RecordedTrajectories, find_recorded_trajectories
 from sb3_nopg.policies.nopg_policy import GaussianLinearPolicy, GaussianMlpPolicy, NOPGPolicy
 
@@ -137,7 +137,7 @@ class PWIS(GradientMethod):
     def estimate(self) -> PWISEstimate:
         """Return and gradient of the policy as it is."""
         objective, effective = self._objective()
-        gradient = flat_gradient(objective, list(self.policy.parameters()))
+        gradient = objective_gradient(objective, list(self.policy.parameters()))
         return PWISEstimate(objective.item(), gradient.cpu().numpy(), effective.cpu().numpy())
 
     def _update(self) -> None:

@@ -25,8 +25,8 @@ for dtype in (th.float32, th.float64):
         twin = responsibilities(kernel, log_action_kernel(actions, neighbors), pessimism)
         agree(weights, twin)
         indices, values = th.randint(0, 40, (m, k), generator=generator), 1e3 + draw(40, dtype=dtype)
-        ours = fused.action_derivative(twin, indices, values, neighbors)
-        agree(ours, action_derivative(twin, values[indices][:, None, :], neighbors))
+        ours = fused.action_covariance(twin, indices, values, neighbors)
+        agree(ours, action_covariance(twin, values[indices][:, None, :], neighbors))
 n = 41
 for k in (1, 50, 64, 1500):
     columns = th.randint(0, n, (n, k), generator=generator)

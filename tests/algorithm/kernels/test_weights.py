@@ -11,7 +11,7 @@ from sb3_nopg.kernels import weights as kernels
 from sb3_nopg.kernels.neighbors import NeighborLists
 from sb3_nopg.kernels.queries import Queries
 from sb3_nopg.kernels.support import Support
-from sb3_nopg.kernels.weights import action_derivative, largest_weights, log_action_kernel, responsibilities
+from sb3_nopg.kernels.weights import action_covariance, largest_weights, log_action_kernel, responsibilities
 
 
 def random_rows(seed: int, m: int = 6, a: int = 3, k: int = 8, d_a: int = 2) -> dict[str, th.Tensor]:
@@ -50,7 +50,7 @@ def test_derivative_of_a_row_equals_autograd():
     distances = (actions[:, :, None, :] - rows["neighbor_actions"].permute(1, 2, 0)[:, None]).square().sum(-1)
     weights = th.softmax(rows["log_state_kernel"][:, None] - 0.5 * distances, dim=-1)
     (expected,) = th.autograd.grad((weights * rows["values"][:, None]).sum(), actions)
-    ours = action_derivative(weights.detach(), rows["values"][:, None], rows["neighbor_actions"])
+    ours = action_covariance(weights.detach(), rows["values"][:, None], rows["neighbor_actions"])
     np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -60,8 +60,8 @@ def test_derivative_does_not_cancel_when_values_share_a_large_part():
     weights = responsibilities(rows["log_state_kernel"], log_action_kernel(rows["actions"], rows["neighbor_actions"]))
     shift = 2.0**44
     values = (rows["values"] + shift) - shift  # exactly what is left of the values beside the shift
-    exact = action_derivative(weights, values[:, None], rows["neighbor_actions"])
-    ours = action_derivative(weights, values[:, None] + shift, rows["neighbor_actions"])
+    exact = action_covariance(weights, values[:, None], rows["neighbor_actions"])
+    ours = action_covariance(weights, values[:, None] + shift, rows["neighbor_actions"])
     actions = rows["neighbor_actions"].permute(1, 2, 0)
     shifted = (values + shift)[:, :, None]
     naive = weights @ (shifted * actions) - (weights @ shifted) * (weights @ actions)

@@ -25,7 +25,7 @@ from sb3_nopg.common.processes import Processes
 from sb3_nopg.experiments.pendulum_trials import run_on_grid
 from sb3_nopg.kernels.neighbors import _BlockedSearch, _KDTreeSearch, _search_for
 from sb3_nopg.kernels.partition import halve_repeatedly, sum_members
-from sb3_nopg.kernels.weights import action_derivative, log_action_kernel, responsibilities
+from sb3_nopg.kernels.weights import action_covariance, log_action_kernel, responsibilities
 from sb3_nopg.training.distributed import process_group
 
 pytestmark = pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU")
@@ -223,8 +223,8 @@ def test_fused_weights_and_derivative_are_their_twins(dtype, pessimism, m, n_act
     np.testing.assert_allclose(weights.cpu(), expected.cpu(), rtol=1e-11 if precise else 1e-3, atol=1e-14 if precise else 1e-6)
 
     indices, values = th.randint(0, 40, (m, k), generator=generator).cuda(), 1e3 + draw(40)
-    ours = fused.action_derivative(expected, indices, values, neighbor_actions)
-    twin = action_derivative(expected, values[indices][:, None, :], neighbor_actions)
+    ours = fused.action_covariance(expected, indices, values, neighbor_actions)
+    twin = action_covariance(expected, values[indices][:, None, :], neighbor_actions)
     np.testing.assert_allclose(ours.cpu(), twin.cpu(), rtol=1e-9 if precise else 1e-2, atol=1e-11 if precise else 1e-3)
 
 
