@@ -17,6 +17,7 @@ from nopg_robot.rounds.exploring import exploring, held_voltages
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
 from nopg_robot.rounds.folder import Learned, LearningFolder, observations_of, working_alone
 from nopg_robot.rounds.task import TASKS, load_task, upright_at_the_end
+from nopg_robot.run import collection
 from nopg_robot.run.session import RunSummary
 
 TASK_FILE = """
@@ -200,6 +201,22 @@ def test_exploration_stays_about_the_policy():
 
 
 # --- The rig's half -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_missed_cycle_does_not_take_another_episode(folder, monkeypatch):
+    """Where the pole hangs nothing but time ends an episode."""
+    folder.task = replace(folder.task, pole="hanging", initial_state=(0.0, 0.0, -1.0, 0.0, 0.0))
+    run = collection.run_episode
+
+    def without_the_last_cycle(*arguments, **options):
+        episode = run(*arguments, **options)
+        return replace(episode, rewards=episode.rewards[:-1])
+
+    monkeypatch.setattr(collection, "run_episode", without_the_last_cycle)
+    rig_half(folder).random_voltages(folder.round(0))
+    (log,) = folder.round(0).logs()
+    assert len(set(read_flight(log).of_phase("collect").episode)) == 1
 
 
 @pytest.mark.slow

@@ -95,7 +95,8 @@ class RigHalf:
             generator = self._generator(one, log)
             options = CollectOptions(
                 episodes=_MANY_EPISODES,
-                transitions=max(1, round(lacking_s * rig.rates.control_hz)),
+                # A period less than the seconds have: where a cycle was missed, the last one would take an episode more.
+                transitions=max(1, round(lacking_s * rig.rates.control_hz) - 1),
                 seconds=max(_LEAST_EPISODE_S, min(self.task.episode_s if kind == "first" else _FALL_S, lacking_s)),
                 spread_m=0.3 * reach_m,
                 pole=pole,
