@@ -1,5 +1,5 @@
 """
-The serial rows of the fault matrix (``tests/robot/test_fault_matrix.py``) with the real firmware in the place of Python's:
+The serial rows of the fault matrix (``tests/robot/run/test_fault_matrix.py``) with the real firmware in the place of Python's:
 whatever goes wrong, the pins are at 0 V in time, and the operator reads why.
 """
 
