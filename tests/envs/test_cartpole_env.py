@@ -552,6 +552,7 @@ def test_lqr_balances_the_rig_for_ten_thousand_steps(seed: int):
     assert reward > 0.99
 
 
+@pytest.mark.slow
 def test_lqr_balances_from_all_over_the_operators_starts():
     env = CartPoleVectorEnv(200, start="operator")
     gain = lqr_gain()

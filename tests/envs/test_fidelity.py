@@ -86,6 +86,7 @@ def test_windows_at_the_rail_ends_are_left_out(tmp_path):
     assert found.n_windows > 0
 
 
+@pytest.mark.slow
 def test_angle_zero_is_found_and_its_correction_restores_the_fit(tmp_path):
     path = record(tmp_path / "run.npz", RIG, chirp(4.0), noise_seed=1, angle_zero=-0.012)
     recording = read_recording(path)

@@ -232,6 +232,7 @@ def test_gain_without_finite_return_is_refused(gain: np.ndarray):
 # --- The environment -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("render_mode", [None, "rgb_array"])
 def test_gymnasium_checks_pass(render_mode: str | None):
     env = gym.make("nopg/LQR-v0", render_mode=render_mode)
@@ -274,6 +275,7 @@ def test_inputs_past_the_bound_are_clipped_in_dynamics_and_reward():
     assert clipped[1] == at_bound[1]
 
 
+@pytest.mark.slow
 def test_start_and_noise_have_the_covariances_asked_for():
     start, noise = np.array([[0.5, 0.3], [0.3, 0.4]]), np.array([[0.2, -0.1], [-0.1, 0.1]])
     env = LQREnv(start_covariance=start, noise_covariance=noise)

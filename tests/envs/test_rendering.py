@@ -166,6 +166,7 @@ def test_a_window_shows_the_picture_and_returns_none():
     renderer.close()
 
 
+@pytest.mark.slow
 def test_window_keeps_the_pace():
     import time
 

@@ -280,6 +280,7 @@ def test_both_ends_may_hurt():
     assert int(np.argmax(factors[0].shares)) == 1
 
 
+@pytest.mark.slow
 def test_chance_is_seldom_blamed():
     blamed = 0
     for seed in range(30):

@@ -122,6 +122,7 @@ def test_the_advice_fits():
     check_memory(size, None)
 
 
+@pytest.mark.slow
 def test_size_of_a_model():
     model = small_model(variant="S", n_action_samples=7, n_next_state_samples=3, n_neighbors="auto", precision="float32")
     assert model.dataset is not None

@@ -62,6 +62,7 @@ def test_gradient_equals_automatic_differentiation_through_a_dense_solve(variati
     assert relative_error(ours, np.asarray(reference)) <= 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
 def test_gradient_equals_finite_differences_of_the_engines_own_return(stochastic):
     oracle = random_problem(n_next_state_samples=2)
@@ -147,6 +148,7 @@ def test_weights_that_are_not_finite_are_an_error():
         evaluate(problem, th.full((len(problem.queries), 1, 1), th.nan, dtype=th.float64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variation", VARIATIONS)
 @pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
 def test_solution_equals_the_oracles(variation, stochastic):
@@ -163,6 +165,7 @@ def test_solution_equals_the_oracles(variation, stochastic):
     assert solution.estimated_return == pytest.approx(reference.estimated_return, rel=1e-10)
 
 
+@pytest.mark.slow
 def test_truncated_lists_approach_the_exact_answer_as_the_tolerance_shrinks():
     oracle = random_problem(n=300, seed=3)
     policy = TinyPolicy(2, 1, stochastic=False)

@@ -77,6 +77,7 @@ def test_answers_do_not_depend_on_the_order(monkeypatch, weights, pessimism, n_n
         np.testing.assert_allclose(*answers, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_kernel_value_iteration_answers_in_the_order_of_the_data(monkeypatch):
     values = []
     for threshold in (0, 10**9):

@@ -63,6 +63,7 @@ def test_the_mean_over_all_batches_is_the_gradient(stochastic, pessimism):
         np.testing.assert_allclose(total, part, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_every_batch_is_as_likely_as_any_other():
     problem = engine_problem(random_problem(n=4, n_initial=1, n_terminals=0))
     counts: dict[tuple[int, ...], int] = dict.fromkeys(itertools.combinations(range(5), 2), 0)

@@ -107,6 +107,7 @@ def test_values_are_those_of_the_closed_form(model):
     assert model.estimated_return() == pytest.approx(expected_return(GAIN), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_closed_form(model):
     np.testing.assert_allclose(model.policy_gradient(), expected_gradient(GAIN)[0], rtol=1e-4)
 

@@ -365,6 +365,7 @@ def test_files_that_are_no_models_are_one_line(tmp_path, data_file):
     assert not (tmp_path / "r.html").exists()
 
 
+@pytest.mark.slow
 def test_models_of_other_algorithms_are_evaluated_and_exported(tmp_path):
     TD3("MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": [4]}, buffer_size=10, device="cpu").save(tmp_path / "td3.zip")
     result = json.loads(
@@ -482,6 +483,7 @@ def test_a_model_is_not_overwritten_unasked(tmp_path):
     fine(*arguments, "--overwrite")
 
 
+@pytest.mark.slow
 def test_a_models_normalization_is_not_forgotten(tmp_path):
     env = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
     env.obs_rms.mean, env.obs_rms.var = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])

@@ -127,6 +127,7 @@ def test_plot_writes_the_picture(tmp_path):
 # --- convert
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.npz", "out.h5", "out.csv", "out.parquet", "out.pkl", "out-v0"])
 def test_convert_there_and_back_is_exact(tmp_path, name):
     dataset = full_dataset()

@@ -107,6 +107,7 @@ def test_the_folder_of_recordings_is_told_to_the_trials(stand_in, tmp_path):
     assert os.environ["NOPG_RECORDINGS"] == str(tmp_path / "mine")
 
 
+@pytest.mark.slow
 def test_the_overview_is_of_the_reports_in_a_folder(tmp_path):
     trial, result = {"method": "KBRL", "samples": 100, "seed": 0}, {"return": -400.0, "learning_seconds": 1.0}
     (tmp_path / "pendulum-random.json").write_text(json.dumps({"trials": [{"trial": trial, "result": result}]}))

@@ -38,6 +38,7 @@ def test_a_delay_is_found_and_none_is_invented(delay):
     assert any("depends on the action before the last one" in remark for remark in remarks) == (delay == 1)
 
 
+@pytest.mark.slow
 def test_the_simulated_rig_lags_and_the_pendulum_does_not():
     rig = nopg_envs.rollouts(
         gym.make("nopg/QuanserCartPoleBalance-v0"), "uniform", n_transitions=1500, start="operator", seed=0

@@ -395,6 +395,7 @@ def start_of_the_index(path):
         return archive.start_dir
 
 
+@pytest.mark.slow
 def test_damaged_contents_are_refused_or_harmless(tmp_path):
     dataset = full_dataset(n=40)
     path = dataset.save(tmp_path / "data")

@@ -12,6 +12,7 @@ def data(n_states, n_actions=1, n=60, **fields):
     return TransitionDataset(**{**make_arrays(n, n_states, n_actions), **fields})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_states", "n_actions"), [(1, 1), (4, 1), (12, 3)])
 def test_each_column_has_a_panel(n_states, n_actions):
     figure = plot_data(data(n_states, n_actions, episode_ids=np.arange(60) // 20))

@@ -84,6 +84,7 @@ def test_constant_observations_are_told_in_the_constructor():
     assert caught.value.field == "dataset"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [8, 12, 20])
 def test_a_handful_of_transitions_can_be_learned_from(n_rows):
     """As few as the constructor takes must not fail later."""
@@ -176,6 +177,7 @@ def test_nodes_are_wanted_at_states(starts):
     assert caught.value.field == "initial_states"
 
 
+@pytest.mark.slow
 def test_names_are_as_many_as_columns(fitted):
     with pytest.raises(InputError, match="1 names for 2 columns"):
         fitted.describe(["x"])
@@ -188,6 +190,7 @@ def test_what_is_no_data_set_and_no_model_is_told(fitted):
             wrong()
 
 
+@pytest.mark.slow
 def test_angles_go_by_name_too():
     data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
     named = dataclasses.replace(

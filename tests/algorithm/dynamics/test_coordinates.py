@@ -145,6 +145,7 @@ def test_a_pendulum_is_predicted_across_the_cut():
     th.testing.assert_close(found[th.tensor(crosses)], expected[th.tensor(crosses)], rtol=0, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reach", "noise", "ends", "is_round"),
     [

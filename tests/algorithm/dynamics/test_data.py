@@ -16,6 +16,7 @@ def fit(data: TransitionDataset, **settings) -> DynamicsModel:
     return DynamicsModel.fit(data, **{"n_nodes": 100, **settings})
 
 
+@pytest.mark.slow
 def test_one_episode():
     model = fit(record(linear, linear_reward, n_episodes=1, length=100))
     assert model.choices.is_affine
@@ -42,6 +43,7 @@ def test_steps_that_were_cut_short_by_an_end_teach_nothing():
     np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_earlier_steps_count_in_short_episodes_that_end():
     data = record(linear, linear_reward, n_episodes=40, length=5)
     terminals = np.arange(len(data)) % 5 == 4

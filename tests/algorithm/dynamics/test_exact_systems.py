@@ -90,6 +90,7 @@ def test_nobody_is_paid_for_running_away(exact):
     assert float(costs[1]) == 0.0
 
 
+@pytest.mark.slow
 def test_noise_has_no_bumps(data):
     """One row in a hundred is thrown away by 1: that is no noise to expect at every step."""
     rng = np.random.default_rng(0)

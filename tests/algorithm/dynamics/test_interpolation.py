@@ -32,6 +32,7 @@ def inside(interpolation: Interpolation, n: int = 100, share: float = 0.8, seed:
     return share * extent * (2.0 * th.rand(n, 2, generator=generator, dtype=th.float64) - 1.0)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 20), turning=st.booleans(), x=st.floats(-50, 50), y=st.floats(-50, 50))
 @settings(max_examples=80, deadline=None)
 def test_weights_are_positive_and_sum_to_one_wherever_a_state_is(seed, turning, x, y):

@@ -53,6 +53,7 @@ def test_value_iteration_finds_the_way_up_from_there(n_starts):
     assert hanging_for_ever + 100.0 < found < -100.0
 
 
+@pytest.mark.slow
 def test_starts_among_the_data_need_no_nodes_of_their_own(estimator):
     """As few draws as before: what is chosen does not depend on a start that is there anyway."""
     model = estimator.dynamics

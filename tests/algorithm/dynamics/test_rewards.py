@@ -98,6 +98,7 @@ def test_slopes_at_the_edge_of_where_a_formula_has_a_value():
     np.testing.assert_array_equal(found.of_state[:, 1], 0.0)
 
 
+@pytest.mark.slow
 def test_a_quadratic_reward_is_found_to_be_one():
     data = record(linear, linear_reward)
     model = DynamicsModel.fit(data, n_nodes=60)
@@ -168,6 +169,7 @@ def test_the_square_of_an_angle_is_measured_from_where_the_reward_is_best(target
     th.testing.assert_close(slopes.of_action, expected[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("squared", [True, False])
 def test_on_a_circle_a_square_is_taken_where_it_is_one(squared):
     def reward(states, actions, next_states):

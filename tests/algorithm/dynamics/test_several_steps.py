@@ -41,6 +41,7 @@ def test_states_that_are_seen_coarsely_ask_for_more_of_the_past(coarse):
     assert two < 0.95 * one
 
 
+@pytest.mark.slow
 def test_a_ridge_that_spoils_several_steps_is_not_taken(coarse):
     data = prepared(coarse)
     places = places_to_start(data, 1)

@@ -112,6 +112,7 @@ def test_the_documentation_says_what_the_results_do(name, across, n_cells):
     assert checked == n_cells
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_pictures")
 def test_the_choice_of_methods_follows_from_all_results(tmp_path):
     program = importlib.util.spec_from_file_location("which_method", REPOSITORY / "benchmarks" / "which_method.py")

@@ -294,6 +294,7 @@ def test_the_papers_settings_are_the_papers(module_patch):
         assert getattr(own.estimator.settings.samples, name) == getattr(plain.estimator.settings.samples, name)
 
 
+@pytest.mark.slow
 def test_the_papers_factor_is_not_applied_to_levels_that_the_rule_has_bridged(module_patch):
     env = gym.make(pendulum_trials.ENV_ID)
     grid = TransitionDataset(**nopg_envs.grid(env, (4, 4, 2)), action_space=env.action_space)

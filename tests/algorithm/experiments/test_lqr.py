@@ -250,6 +250,7 @@ def applicability_results(gradients):
     ]
 
 
+@pytest.mark.slow
 def test_applicability_of_one_seed_has_no_spread(tmp_path):
     experiment = load_experiment("applicability")
     kept = ("semi-gradient", "PWIS")
@@ -264,6 +265,7 @@ def test_applicability_of_one_seed_has_no_spread(tmp_path):
     assert (tmp_path / "applicability.png").exists()
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
     whole = [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]]
     other = [[1.5, 2.0], [2.0, 1.5], [1.0, 1.5]]

@@ -49,6 +49,7 @@ def test_a_bar_may_be_a_share_of_the_evaluation():
 REFUSED = {"return": -4935.0, "learning_seconds": 900.0, "refused": "too few data"}
 
 
+@pytest.mark.slow
 def test_a_refusal_is_no_time_to_learn(tmp_path):
     own = [({"method": "NOPG-D, defaults", "samples": n, "seed": 9}, REFUSED) for n in (100, 2000)]
     results = [*trials(RETURNS), *own]
@@ -65,6 +66,7 @@ def test_a_refusal_is_no_time_to_learn(tmp_path):
     assert "900.0" not in PENDULUM.tables(results)
 
 
+@pytest.mark.slow
 def test_those_who_try_several_policies_in_the_true_environment_are_judged_by_the_last(tmp_path):
     trial = {"method": "PWIS", "samples": 100, "seed": 0}
     results = [(trial, {"return": -500.0, "last": -4000.0, "learning_seconds": 1.0}), *trials(RETURNS)]
@@ -100,6 +102,7 @@ def test_a_share_needs_what_it_is_a_share_of():
         cells_of(CART_POLE, trials({("KBRL", 100): [7.0]}, system="data sheet"))
 
 
+@pytest.mark.slow
 def test_reports_of_a_folder_become_one_table_and_one_figure(tmp_path):
     (tmp_path / "pendulum-random.json").write_text(content(trials(RETURNS)))
     balanced = trials({("KBRL", 100): [10_000.0], ("IQL", 100): [7.0]}, system="data sheet", evaluation_steps=10_000)

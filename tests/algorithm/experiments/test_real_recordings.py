@@ -205,6 +205,7 @@ class Still:
         return np.zeros((*np.shape(observation)[:-1], 1)), state
 
 
+@pytest.mark.slow
 def test_flights_tell_who_holds():
     assert real_recordings_trials.share_of_rigs(Still(), "balance", 5.0, n_rigs=5) == 0.0
     assert real_recordings_trials.on_the_simulator(Still(), "balance", 5.0) == {"simulator": 0.0}

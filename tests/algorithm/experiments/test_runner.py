@@ -172,6 +172,7 @@ def test_a_line_whose_key_is_that_of_another_trial_is_not_believed(tmp_path, num
     assert executions(tmp_path) == [0, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_trials_time_is_measured(tmp_path):
     trials = [{"number": 1, "log": str(tmp_path / "log.txt"), "seconds": 0.3}]
     (record,) = run_trials(experiment_of(square, tmp_path), trials, tmp_path, Workplace())
@@ -333,6 +334,7 @@ def test_a_trial_that_kills_dask_workers_is_given_up(tmp_path, cluster, monkeypa
     assert sorted(squares(ResultsFile(tmp_path / "squares.jsonl").read())) == [0, 1, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere://x"])
 def test_a_scheduler_that_does_not_answer_is_named(tmp_path, monkeypatch, address):
     monkeypatch.setattr(workers, "_CONNECTION_TIMEOUT_S", 1.0)

@@ -53,12 +53,14 @@ def test_bias_of_a_cone_is_the_mean_deviation():
     assert limit[0] == pytest.approx(-2.0 * 0.3 * math.sqrt(2.0 / math.pi), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_constant_reward_has_no_bias():
     values, slope = value_limit("cosine", 0.0, 0.5, 0.2, POINTS)
     np.testing.assert_allclose(values, 1.0 / (1.0 - GAMMA), rtol=1e-10)
     assert slope == pytest.approx(0.0, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_value_limit_tends_to_the_truth():
     errors = [
         np.abs(value_limit("cosine", 2.0, 0.5, bandwidth, POINTS)[0] - true_values("cosine", 2.0, POINTS)).max()

@@ -79,6 +79,7 @@ def test_cross_validation_finds_the_best_bandwidth(distribution, n):
         assert reference_log_likelihood(values, folds, chosen) >= best - tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["normal", "bimodal", "uniform"])
 def test_cross_validation_predicts_new_samples_nearly_as_well_as_possible(distribution):
     rng = np.random.default_rng(2)
@@ -225,6 +226,7 @@ numbers = st.floats(-1e12, 1e12, allow_subnormal=False)
 columns = st.one_of(st.lists(numbers, min_size=2, max_size=30), st.lists(st.sampled_from([-2.0, 0.0, 1e-9, 2.0]), min_size=2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @settings(max_examples=60, deadline=None)

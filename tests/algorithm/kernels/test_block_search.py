@@ -69,6 +69,7 @@ def test_finds_the_nearest_whatever_the_data(layout, count, dtype, monkeypatch):
     check(queries, samples, count)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 1000),

@@ -107,6 +107,7 @@ def test_a_buffer_of_another_algorithm_with_a_matrix_as_action(tmp_path: pathlib
     np.testing.assert_allclose(moved[:, 0], 0.1 * recorded.actions.sum(axis=1), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transitions", ["samples", "model"])
 def test_a_features_extractor_learns_with_the_policy_and_is_saved(transitions: str, tmp_path: pathlib.Path):
     extractor = {"features_extractor_class": Doubled, "features_extractor_kwargs": {"n_extra": 4}}

@@ -72,6 +72,7 @@ def make_model(env: Any = None, **settings: Any) -> NOPG:
     return make_nopg("MlpPolicy", env, **settings)
 
 
+@pytest.mark.slow
 def test_eval_callback_keeps_the_best_model_and_stops_at_a_threshold(tmp_path: Path):
     enough = StopTrainingOnRewardThreshold(reward_threshold=-3.0, verbose=0)
     callback = EvalCallback(

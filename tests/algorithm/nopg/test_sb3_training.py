@@ -23,6 +23,7 @@ def test_timesteps_are_policy_updates(transitions: str, env: Callable[[], Any] |
     assert model.num_timesteps == 1
 
 
+@pytest.mark.slow
 def test_continuing_is_the_same_as_not_stopping():
     in_one_go, in_two = make(NOPGS).learn(12), make(NOPGS).learn(5).learn(7, reset_num_timesteps=False)
     np.testing.assert_array_equal(parameters_of(in_two), parameters_of(in_one_go))

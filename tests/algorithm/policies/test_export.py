@@ -118,6 +118,7 @@ def enlarge_actions(model, factor):
             layer.weight.mul_(factor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_file_gives_the_actions_of_predict(name, tmp_path):
     model = MODELS[name]()
@@ -164,6 +165,7 @@ def test_small_spread_about_a_large_mean_is_not_rounded_away(tmp_path):
     np.testing.assert_allclose(run(export(model, tmp_path / "policy.onnx"), states), wanted, rtol=0, atol=4e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nopg deterministic", "ppo normalised", "ppo", "td3"])
 def test_nan_stays_nan(name, tmp_path):
     bad = observations(3)
@@ -203,6 +205,7 @@ def test_digest_follows_the_parameters_and_nothing_else(tmp_path):
     assert described(model.export(tmp_path / "policy.onnx"))["digest"] != digest
 
 
+@pytest.mark.slow
 def test_digest_covers_normalisation(tmp_path):
     model = MODELS["ppo normalised"]()
     digest = described(export(model, tmp_path / "policy.onnx"))["digest"]

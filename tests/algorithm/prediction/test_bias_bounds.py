@@ -144,6 +144,7 @@ def test_regression_grows_with_every_argument(lipschitz_function, lipschitz_log_
     assert bias_bound_regression(lipschitz_function, lipschitz_log_density, [*bandwidth, still_more]) >= bound
 
 
+@pytest.mark.slow
 @given(constants, constants, bandwidths, st.floats(0.01, 100.0))
 def test_regression_does_not_depend_on_units(lipschitz_function, lipschitz_log_density, bandwidth, unit):
     bound = bias_bound_regression(lipschitz_function, lipschitz_log_density, bandwidth)

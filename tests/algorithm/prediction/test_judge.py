@@ -137,6 +137,7 @@ def test_limits_and_rewards_are_the_user_s():
     assert paid.ranking[0].score == pytest.approx(30.0)
 
 
+@pytest.mark.slow
 def test_one_episode_makes_one_judge_who_is_sure_of_nothing():
     data = record(linear, linear_reward, n_episodes=1, length=60)
     found = judge(data, {"sleeps": sleeps, "pushes": pushes}, gamma=GAMMA, initial_states=[[0.3, 0.0]], n_steps=30)
@@ -356,6 +357,7 @@ def test_files_that_hold_no_policy_are_refused(suffix, tmp_path):
     assert path.name in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_policy_for_another_system_is_refused(tmp_path):
     class Wider(CartEnv):
         observation_space = spaces.Box(-3, 3, (5,))

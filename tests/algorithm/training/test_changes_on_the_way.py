@@ -54,6 +54,7 @@ def test_a_resumed_run_knows_that_its_starts_are_those_of_episodes(tmp_path):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.slow
 def test_resumed_runs_look_at_held_out_data_with_the_same_draws(tmp_path):
     settings = {"variant": "S", "n_action_samples": 1, "resample_interval": 1, "held_out": 0.5, "keep": "best_heldout"}
     straight = build(pushed_point(60), **settings).learn(6)

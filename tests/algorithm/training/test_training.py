@@ -33,6 +33,7 @@ def build(data: TransitionDataset, **arguments: object) -> NOPG:
     )  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{"variant": "S"}, {"n_next_state_samples": 3}], ids=["actions", "next-states"])
 def test_resampling_draws_anew_at_its_interval_and_only_then(arguments):
     model = build(scattered(), resample_interval=3, **arguments)
@@ -65,6 +66,7 @@ def test_a_dimension_that_only_rounding_moves_gets_no_noise():
     assert float((states[:5, 0] - states[0, 0]).abs().max()) > 1e-4
 
 
+@pytest.mark.slow
 def test_truncation_tolerance_reaches_the_neighbour_lists():
     errors = [
         build(scattered(400), truncation_tolerance=tolerance, state_bandwidth=0.2).estimator.problem.queries.neighbors

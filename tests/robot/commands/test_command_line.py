@@ -86,6 +86,7 @@ def test_a_run_that_finishes(policy):
         assert picture.read(4) == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_a_policy_that_lets_the_pole_fall(tmp_path, quick):
     falls = write_policy(tmp_path / "falls.onnx", np.zeros(5), 5.0)
     result = fast_deploy(falls, *quick, "--no-plot", "--log", "fall.npz")
@@ -141,6 +142,7 @@ def test_nobody_answers(policy, tmp_path):
     assert read_flight("log.npz").interventions[0].reason == "plant"
 
 
+@pytest.mark.slow
 def test_auto_says_in_red_that_it_is_a_simulation(policy, tmp_path):
     """The banner comes before anything moves; a stop request right after it saves the time of a run."""
     rig = write_rig(
@@ -201,6 +203,7 @@ def test_a_dry_run(policy):
     assert np.abs(log.asked_volt).max() > 0.0
 
 
+@pytest.mark.slow
 def test_the_rig_file_has_the_last_word_on_how_long(policy, tmp_path):
     rig = tmp_path / "rig.yaml"
     rig.write_text(quick_rig(limits={"max_seconds": 0.5}).to_yaml(), encoding="utf-8")
@@ -222,6 +225,7 @@ def test_ctrl_c_while_connecting(policy, monkeypatch):
         assert read_flight(name).interventions[-1].reason == "operator"
 
 
+@pytest.mark.slow
 def test_what_the_operator_should_know_is_printed(tmp_path, quick):
     strong = write_policy(tmp_path / "strong.onnx", action_high=(12.0,))
     result = fast_deploy(strong, *quick, "--no-plot")
@@ -251,6 +255,7 @@ def test_a_disk_that_fills_up_is_a_stop_like_any_other(policy, monkeypatch):
     assert not read_flight("log.npz").complete
 
 
+@pytest.mark.slow
 def test_zero_volts_that_could_not_be_sent_are_said(policy, monkeypatch, quick):
     """The last thing that may go wrong, and the one to switch the amplifier off for."""
     from nopg_robot.plants.simulated import SimulatedPlant
@@ -285,12 +290,14 @@ def test_data_are_collected(quick):
     assert read_flight(path).complete
 
 
+@pytest.mark.slow
 def test_data_are_collected_with_a_policy(policy, quick):
     result = invoke(collect, *quick, "--episodes", 1, "--seconds", 1, "--behaviour", policy, "--log", "log.npz")
     assert result.exit_code == 0, result.output
     assert len(read_flight("log.npz").transitions()["actions"]) == pytest.approx(50, abs=1)
 
 
+@pytest.mark.slow
 def test_a_behaviour_that_fails_in_mid_collection(tmp_path, quick):
     wild = write_policy(tmp_path / "wild.onnx", np.zeros(5), np.nan)
     result = invoke(collect, *quick, "--episodes", 3, "--behaviour", wild, "--log", "log.npz")

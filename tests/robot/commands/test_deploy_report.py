@@ -45,6 +45,7 @@ def said(policy, *more):
     return result.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verdict", ["go", "care", "no"])
 def test_the_verdict_is_printed_before_the_run_and_forbids_nothing(policy, verdict):
     (policy.parent / "report.json").write_text(figures(verdict=verdict, policy_files=["1" * 64, sha256(policy)]))
@@ -60,10 +61,12 @@ def test_a_no_is_red():
     assert deploy.Preflight("x", "is no report").style == "yellow"
 
 
+@pytest.mark.slow
 def test_without_a_report_nothing_is_said(policy):
     assert "report" not in said(policy)
 
 
+@pytest.mark.slow
 def test_a_report_of_another_policy_is_noticed(policy):
     (policy.parent / "report.json").write_text(figures(policy_files=["1" * 64]))
     output = said(policy)

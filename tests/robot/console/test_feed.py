@@ -124,6 +124,7 @@ def test_one_that_does_not_answer_is_an_error_too(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_a_whole_flight_that_the_console_stops(tmp_path):
     """In simulated time: as soon as homing shows, the button is pressed."""
     rig, stop = fast_rig(), StopRequest()

@@ -47,6 +47,7 @@ def band():
     return {"level": 0.9, "steps": [0, 50], "going": [1.0, 1.0], "quantities": quantities}
 
 
+@pytest.mark.slow
 def test_deploying(tmp_path):
     policy = write_policy(tmp_path / "policy.onnx")
     files = [hashlib.sha256(policy.read_bytes()).hexdigest()]
@@ -71,6 +72,7 @@ def test_a_dry_run_has_no_limits_and_no_band(tmp_path):
     assert (limits["x_m"], limits["theta_rad"], limits["volt_in_phase"]["run"]) == (None, None, 0.0)
 
 
+@pytest.mark.slow
 def test_collecting(tmp_path):
     rig = write_rig(tmp_path / "rig.yaml")
     result, address = fly(collect, "--rig", rig, "--fast", "--episodes", 1, "--seconds", 1, "--console", "--start", "hanging")

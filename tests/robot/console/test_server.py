@@ -193,6 +193,7 @@ def test_a_form_without_a_script_stops_too():
         wait_for(lambda: flown.stop.reason)
 
 
+@pytest.mark.slow
 def test_it_goes_by_itself():
     with OperatorConsole(linger_s=0.2) as console:
         process = console._process

@@ -90,6 +90,7 @@ def test_any_path_is_recovered_exactly_from_16_bits(start: tuple[int, int], step
     assert [s.theta for s in states] == [wrap_angle(math.pi + float(count) * CART.pole_count_rad) for count in moved[:, 1]]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.floats(-1e6, 1e6))
 def test_wrapped_angles_point_the_same_way(angle: float):

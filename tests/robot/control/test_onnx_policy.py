@@ -245,6 +245,7 @@ def endless(path):
     return path
 
 
+@pytest.mark.slow
 def test_endless_network_is_refused_and_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(policy_module, "FIRST_CALL_S", 0.3)
     policy = OnnxPolicy(endless(tmp_path / "policy.onnx"))

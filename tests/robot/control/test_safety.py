@@ -514,6 +514,7 @@ def test_a_cart_at_full_speed_comes_to_rest_before_the_run_is_cut():
     assert 0.3 < furthest < END_M
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("volt", [1.4, -0.6])
 def test_encoders_that_freeze_are_found_before_little_voltage_presses_the_cart_against_a_stop(volt: float, tmp_path: Path):
     opened: list[Rig] = []

@@ -110,6 +110,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_kill_leaves_a_log_that_is_readable_up_to_the_last_flush(tmp_path):
     path = tmp_path / "run.npz"
     script = _KILLED.format(path=str(path))
@@ -168,6 +169,7 @@ def test_journal_cut_at_any_byte_is_read_up_to_its_last_whole_record(tmp_path, j
     assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (5, 1), (6, 1)]
 
 
+@pytest.mark.slow
 def test_journal_with_one_wrong_bit_is_read_up_to_it(tmp_path, journal_bytes):
     path = tmp_path / "run.npz.journal"
     path.write_bytes(journal_bytes)
@@ -199,6 +201,7 @@ def test_files_that_are_no_journals_are_refused(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
+@pytest.mark.slow
 def test_full_disk_is_told_at_the_next_call_and_loses_nothing_that_was_flushed(tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     recorder = FlightRecorder(path, {})
@@ -240,6 +243,7 @@ except RecorderError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="file sizes are limited by POSIX systems only")
 def test_write_that_is_really_cut_short_leaves_whole_records(tmp_path):
     path = tmp_path / "run.npz"

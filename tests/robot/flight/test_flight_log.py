@@ -252,6 +252,7 @@ def simulated_flight(path, parameters, seconds, seed, jitter_s=0.0, swing=1.0):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitter_s", [0.0, 3e-4])
 def test_fidelity_reads_the_longest_episode(tmp_path, jitter_s):
     path = simulated_flight(tmp_path / "run.npz", RIG, 4.0, seed=1, jitter_s=jitter_s)

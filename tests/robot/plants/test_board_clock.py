@@ -74,6 +74,7 @@ def test_the_clock_wraps():
     assert [later - earlier for earlier, later in itertools.pairwise(taken)] == pytest.approx([SAMPLE_S] * 4)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -91,6 +91,7 @@ def slow_crc32(data: bytes) -> int:
 
 
 class TestFrames:
+    @pytest.mark.slow
     @given(st.lists(frames, max_size=6), st.data())
     def test_frames_cross_the_line_in_pieces_of_any_size(self, sent: list[Frame], data: st.DataObject) -> None:
         stream = b"".join(encode(frame.sequence, frame.message) for frame in sent)

@@ -280,6 +280,7 @@ def test_a_policy_that_does_not_work_explores_afterwards(folder):
     assert np.ptp(explored.applied_volt) > 0.5
 
 
+@pytest.mark.slow
 def test_rig_time_is_not_exceeded(folder):
     one = folder.round(1)
     rig_half(folder, most_seconds=3.0).fly(one, OnnxPolicy(write_policy(folder.path / "policy.onnx")))

@@ -51,6 +51,7 @@ def test_episodes_of_a_random_behaviour_become_a_data_set(tmp_path):
     assert np.abs(data.actions).max() > 3.0
 
 
+@pytest.mark.slow
 def test_enough_transitions_end_it(tmp_path):
     summary, _, episodes = gather(tmp_path, episodes=100, transitions=20)
     assert summary.outcome == "finished"
@@ -58,6 +59,7 @@ def test_enough_transitions_end_it(tmp_path):
     assert episodes[-2][1] < 20 if len(episodes) > 1 else True
 
 
+@pytest.mark.slow
 def test_a_policy_that_balances_ends_by_its_time_limit(tmp_path):
     summary, log, _ = gather(tmp_path, behaviour=balance, episodes=2, seconds=1.0)
     data = TransitionDataset(**log.transitions())
@@ -67,6 +69,7 @@ def test_a_policy_that_balances_ends_by_its_time_limit(tmp_path):
     assert data.timeouts.sum() == 2
 
 
+@pytest.mark.slow
 def test_what_was_recorded_stays_when_the_operator_stops(tmp_path):
     stop = StopRequest()
     calls = []
@@ -82,6 +85,7 @@ def test_what_was_recorded_stays_when_the_operator_stops(tmp_path):
     assert len(TransitionDataset(**log.transitions())) >= 78
 
 
+@pytest.mark.slow
 def test_a_lower_angle_limit(tmp_path):
     rig = with_angle_limit(quick_rig(), 0.1)
     _, log, _ = gather(tmp_path, rig=rig, episodes=2)
@@ -117,6 +121,7 @@ def shuffled_balance(observation):
     return balance(observation[[4, 3, 2, 1, 0]])
 
 
+@pytest.mark.slow
 def test_a_policy_observes_what_its_file_says(tmp_path):
     units = ("rad/s", "m/s", "1", "1", "m")
     told = metadata(observation_names=SHUFFLED, observation_units=units)

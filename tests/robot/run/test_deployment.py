@@ -92,6 +92,7 @@ def test_the_whole_sequence_in_order(tmp_path):
     assert log.x[-1] == pytest.approx(x_true, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_the_log_loads_as_a_data_set(tmp_path):
     from sb3_nopg import TransitionDataset
 
@@ -102,6 +103,7 @@ def test_the_log_loads_as_a_data_set(tmp_path):
     assert np.abs(data.actions).max() <= 5.0
 
 
+@pytest.mark.slow
 def test_it_waits_for_a_pole_that_hangs(tmp_path):
     rig = changed(quick_rig(), connection={"operator": False})
     summary, log, _ = run(tmp_path, rig=rig, pole="hanging", policy=lambda observation: 0.0)
@@ -119,6 +121,7 @@ def test_a_dry_run_never_moves_the_motor(tmp_path):
     assert cart.state[0] == pytest.approx(0.05, abs=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -152,6 +155,7 @@ def test_what_a_policy_must_not_return(tmp_path, answer, reason):
     assert [i.reason for i in log.interventions][-1] == reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -172,6 +176,7 @@ def test_faults_in_mid_run_cut_the_motor(tmp_path, fault, reason):
     assert cart.hardest_impact_m_s == 0.0 or cart.hardest_impact_m_s < 0.3
 
 
+@pytest.mark.slow
 def test_a_frozen_pole_is_found_though_the_cart_moves(tmp_path):
     """A policy that only looks at the cart would never notice."""
 
@@ -190,6 +195,7 @@ def test_a_frozen_pole_is_found_though_the_cart_moves(tmp_path):
     assert_cut(log, cart)
 
 
+@pytest.mark.slow
 def test_a_frozen_cart_is_found(tmp_path):
     saboteur = Saboteur("run", lambda s: setattr(s.cart, "frozen_cart", True))
     summary, log, cart = run(tmp_path, policy=lambda o: 2.0, saboteur=saboteur, pole="hanging", seconds=5.0, rig=no_hand())
@@ -201,6 +207,7 @@ def no_hand():
     return changed(quick_rig(), connection={"operator": False})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["hang", "self-test", "home", "place", "lift", "run", "stop"])
 def test_the_operator_stops_in_every_phase(tmp_path, phase):
     saboteur = Saboteur(phase, lambda s: s.stop.request("Ctrl-C"))
@@ -215,6 +222,7 @@ def test_the_operator_stops_in_every_phase(tmp_path, phase):
     assert_cut(log, cart)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP])
 def test_signals_stop_in_order(tmp_path, number):
     saboteur = Saboteur("run", lambda s: os.kill(os.getpid(), number))
@@ -272,6 +280,7 @@ def test_wrong_signs_in_the_rig_file_fail_the_self_test(tmp_path):
         assert cart.voltage == 0.0
 
 
+@pytest.mark.slow
 def test_both_signs_of_motor_and_cart_the_other_way_round_are_fine(tmp_path):
     """A rig whose x points the other way: motor, cart and pole all change sign."""
     rig = quick_rig(motor={"sign": -1}, sensors={"cart_sign": -1, "pole_sign": -1})
@@ -295,6 +304,7 @@ def test_a_stop_that_is_not_where_homing_expects_it(tmp_path):
     assert_cut(log, cart)
 
 
+@pytest.mark.slow
 def test_nobody_lifts_the_pole(tmp_path):
     rig = changed(no_hand(), start={"timeout_s": 3.0})
     summary, log, cart = run(tmp_path, rig=rig)
@@ -311,6 +321,7 @@ def start_from(x, monkeypatch):
     monkeypatch.setattr(deployment, "open_rig", lambda *args, **kwargs: Rig(plant, rig))
 
 
+@pytest.mark.slow
 def test_counters_of_16_bits_wrap_around(tmp_path, monkeypatch):
     """The rail has 35,782 counts: from one end on, a 16-bit counter that began at zero passes 32,767."""
     start_from(-0.4, monkeypatch)
@@ -410,6 +421,7 @@ def test_a_simulated_twin_runs_through_the_whole_sequence(tmp_path):
     assert summary.outcome == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("x", [-0.407, 0.2, 0.407])
 def test_a_cart_that_starts_anywhere(tmp_path, monkeypatch, x):
     """Even against a stop, where the first push of the self-test goes nowhere."""
@@ -419,6 +431,7 @@ def test_a_cart_that_starts_anywhere(tmp_path, monkeypatch, x):
     assert summary.span_m == pytest.approx(0.814, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_display_that_fails_is_switched_off_and_the_run_goes_on(tmp_path, caplog):
     class BrokenPipe:
         calls = 0
@@ -434,6 +447,7 @@ def test_a_display_that_fails_is_switched_off_and_the_run_goes_on(tmp_path, capl
     assert "switched off" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_rig_that_cannot_be_closed_does_not_lose_the_summary(tmp_path, monkeypatch):
     monkeypatch.setattr(SimulatedPlant, "close", fail_to_close)
     summary, log, _ = run(tmp_path)
@@ -508,6 +522,7 @@ def test_a_fault_that_is_no_end_of_an_episode_forbids_another(tmp_path):
         recorder.close({})
 
 
+@pytest.mark.slow
 def test_a_jump_while_the_cart_rolls_out_is_no_finished_run(tmp_path):
     saboteur = Saboteur("stop", lambda s: setattr(s.cart, "count_jump", 4000))
     summary, _, _ = run(tmp_path, saboteur=saboteur)
@@ -585,6 +600,7 @@ def test_what_was_said_of_a_state_is_not_said_in_the_next_phase(tmp_path):
         assert loop.interventions["outside_data"] == 1
 
 
+@pytest.mark.slow
 def test_a_pole_that_swings_at_first(tmp_path, monkeypatch):
     """Its encoder says zero where it happened to be; hanging is where it comes to rest."""
     file = quick_rig()
@@ -598,6 +614,7 @@ def test_a_pole_that_swings_at_first(tmp_path, monkeypatch):
     assert log.theta[-1] == pytest.approx(math.remainder(cart.state[1], 2.0 * math.pi), abs=0.02)
 
 
+@pytest.mark.slow
 def test_a_cart_that_has_not_begun_to_move_is_not_at_its_stop(tmp_path):
     file = quick_rig(homing={"still_s": 0.02})
     summary = deploy(balance, metadata(), file, tmp_path / "log.npz", RunOptions(seconds=0.1))

@@ -117,6 +117,7 @@ def test_a_driver_that_hangs_while_its_watchdog_is_tested(plant: Obstinate, news
     assert message.endswith(news or "the guard process has not cut it")
 
 
+@pytest.mark.slow
 def test_what_went_wrong_before_does_not_hide_it(plant: Obstinate, tmp_path: Any):
     told: list[Any] = []
     stop = StopRequest(end_program=told.append)

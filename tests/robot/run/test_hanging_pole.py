@@ -92,6 +92,7 @@ def test_an_encoder_that_counts_the_wrong_way_is_still_told(
     assert "does the pole hang?" in summary.reason
 
 
+@pytest.mark.slow
 def test_the_operator_is_asked_to_look_at_the_pole(tmp_path: Path):
     shown: dict[str, str] = {}
 

@@ -56,6 +56,7 @@ def test_observations_are_those_of_the_simulator(env):
     assert info == {}
 
 
+@pytest.mark.slow
 def test_a_fallen_pole_terminates_and_the_next_episode_begins(env):
     env.reset()
     for _ in range(100):
@@ -69,6 +70,7 @@ def test_a_fallen_pole_terminates_and_the_next_episode_begins(env):
     assert abs(observation[1]) < 0.06
 
 
+@pytest.mark.slow
 def test_wrappers_work(env):
     wrapped = TimeLimit(RescaleAction(env, np.float32(-1.0), np.float32(1.0)), 5)
     wrapped.reset()
@@ -77,6 +79,7 @@ def test_wrappers_work(env):
     assert truncated
 
 
+@pytest.mark.slow
 def test_any_other_fault_raises_and_leaves_the_motor_off(env, tmp_path):
     env.reset()
     cart = env._session.rig.plant.cart
@@ -159,6 +162,7 @@ def test_a_signal_stops_the_rig_in_the_next_step(env):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.slow
 def test_a_fault_after_an_episode_is_not_forgotten(env):
     env.reset()
     cart = env._session.rig.plant.cart

@@ -18,6 +18,7 @@ from sb3_nopg.commands import main as nopg
 from sb3_nopg.commands import report
 
 
+@pytest.mark.slow
 def test_a_run_of_a_late_computer_is_no_longer_than_asked_for(tmp_path: Path):
     """Each action takes a quarter of its period longer: a run of so many actions would take two seconds and a half."""
     opened: list[Rig] = []

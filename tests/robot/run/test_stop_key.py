@@ -31,6 +31,7 @@ flight("third")
 """
 
 
+@pytest.mark.slow
 def test_enter_is_for_the_flight_that_is_on_and_an_answer_for_the_question():
     ours, theirs = pty.openpty()
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdin=theirs, stdout=subprocess.PIPE, text=True)

@@ -169,6 +169,7 @@ LARGE_IN_MEMORY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LARGE_IN_MEMORY)
 def test_a_small_text_takes_little_memory(tmp_path, case):
     content, message = LARGE_IN_MEMORY[case]

@@ -384,6 +384,7 @@ def test_minus_zero_is_not_zero_to_minari(minari_root):
     assert_same_bits(dataset, TransitionDataset.load("minari:zero-v0"))
 
 
+@pytest.mark.slow
 def test_minari_warns_of_one_step_samples(minari_root, caplog):
     make_dataset(n=150).save("minari:samples-v0")
     assert ".npz is not" in caplog.text

@@ -382,6 +382,7 @@ def test_plot_makes_a_picture_of_any_data(tmp_path, dataset):
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_plot_refuses_other_endings(tmp_path):
     with pytest.raises(InputError, match=r"\.png, \.pdf, \.svg"):
         plot_data(make_dataset(), tmp_path / "picture.doc")

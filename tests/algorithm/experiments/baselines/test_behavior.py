@@ -71,6 +71,7 @@ def test_both_dimensions_together_make_one():
     assert np.sum(masses * np.exp(behavior.log_density(np.zeros((len(grid), 1)), grid))) == pytest.approx(1.0, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ours", "theirs"), [(uniform_behavior, uniform), (mixture_behavior, gaussian_mixture)])
 def test_the_simulators_behaviours_are_these(ours, theirs):
     act = theirs(SPACE, np.random.default_rng(1))

@@ -92,6 +92,7 @@ def test_without_an_environment_the_data_tell_the_spaces():
     assert model._n_updates == 3
 
 
+@pytest.mark.slow
 def test_the_same_seed_learns_the_same():
     first, again, other = (offline_ddpg(one_step_data(), seed=seed).learn(20).predict(np.zeros(1))[0] for seed in (1, 1, 2))
     assert np.array_equal(first, again)

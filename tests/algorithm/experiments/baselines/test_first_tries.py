@@ -123,6 +123,7 @@ def test_cloning_does_what_was_done():
     assert np.sqrt(np.mean((found - 2.0 * np.tanh(states[:, :1])) ** 2)) < 0.15
 
 
+@pytest.mark.slow
 def test_cloning_with_the_same_seed_is_the_same():
     first, again, other = (
         clone_behavior(demonstrated(), seed=seed).predict(demonstrated().observations)[0] for seed in (0, 0, 1)
@@ -151,6 +152,7 @@ def test_one_step_ahead_on_nodes_stops_an_unstable_system():
     assert model.predict(np.zeros(2, dtype=np.float32))[0].shape == (1,)
 
 
+@pytest.mark.slow
 def test_one_step_ahead_is_reward_plus_what_the_nodes_promise():
     """Where it stands on a node and lands on others, the best candidate's value is the node's own."""
     model = GreedyOnNodes(dataset(), [[1.0, 0.0]], gamma=0.95, n_nodes=300)
@@ -160,6 +162,7 @@ def test_one_step_ahead_is_reward_plus_what_the_nodes_promise():
     assert np.abs(found - known).max() < 0.02 * np.abs(known).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [first_tries.NOTHING, *first_tries.LEARNING])
 def test_each_is_run_by_its_name_and_tells_its_time(method):
     looked = []
