@@ -59,7 +59,8 @@ void motor_set(int16_t steps)
     OCR1A = (steps < 0 ? -steps : steps) - 1;
     /* A new duty counts from the next period on. From 0 V, or in the other direction, that one begins now: no rest of the old. */
     if (applied_steps == 0)
-        TCNT1 = PWM_STEPS - 1;
+        /* One before the last: a counter that is set to its top does not see that it is there, and runs on to 65,535. */
+        TCNT1 = PWM_STEPS - 2;
     TCCR1A = FAST_PWM_TO_ICR1_A | PIN_FOLLOWS_TIMER;
     applied_steps = steps;
 }

@@ -8,6 +8,8 @@ _Static_assert(DIVIDER >= 1 && DIVIDER <= 4096, "BAUD_RATE cannot be made from 1
 #define RATE (F_CPU / (8UL * DIVIDER))
 _Static_assert(40 * RATE >= 39 * BAUD_RATE && 40 * RATE <= 41 * BAUD_RATE,
                "BAUD_RATE is more than 2.5 % off; take 1000000, 500000, 250000 or 115200");
+/* The longest answer, 32 bytes of ten bits, is sent between two resets of the chip's watchdog of 16 ms. */
+_Static_assert(BAUD_RATE >= 38400, "BAUD_RATE is so low that an answer takes longer than the chip's watchdog waits");
 
 /*
  * A ring of 256 bytes, whose ends are bytes that wrap by themselves. It is four times as long as the longest frame. A computer

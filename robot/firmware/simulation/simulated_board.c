@@ -41,7 +41,7 @@ static const chip_t chips[] = {
     {"atmega328p", 'C', 'D', 4, 1, 0, 0x26, 0x29},
     {"atmega2560", 'B', 'A', 0, 5, 6, 0x23, 0x20},
 };
-enum { DDRB = 0x24, PORTB = 0x25, TCCR1A = 0x80, TCCR1B = 0x81, ICR1 = 0x86, OCR1A = 0x88 };
+enum { DDRB = 0x24, PORTB = 0x25, TCCR1A = 0x80, TCCR1B = 0x81, TCNT1 = 0x84, ICR1 = 0x86, OCR1A = 0x88 };
 
 typedef struct {
     uint32_t is_millisecond;
@@ -153,6 +153,14 @@ static float motor_duty(void)
         return sign;
     uint32_t high = data[OCR1A] | data[OCR1A + 1] << 8, top = data[ICR1] | data[ICR1 + 1] << 8;
     return high >= top ? sign : sign * (high + 1) / (top + 1);
+}
+
+/* A counter that is set to its top or beyond misses it: the period would last 4 ms, with the pin as it was. simavr does not show that. */
+static void counter_is_set(avr_t *the_avr, avr_io_addr_t address, uint8_t low, void *param)
+{
+    const uint8_t *data = the_avr->data;
+    if ((low | data[TCNT1 + 1] << 8) >= (data[ICR1] | data[ICR1 + 1] << 8))
+        fail("the motor's counter was set to its top: on a chip it would run on to 65,535");
 }
 
 /* --- time and the one who started us --- */
@@ -284,6 +292,7 @@ int main(int argc, char **argv)
     chip_reset = avr->reset;
     avr->reset = after_reset;
     load(argv[2]);
+    avr_register_io_write(avr, TCNT1, counter_is_set, NULL);
     encoder_irq = avr_io_getirq(avr, AVR_IOCTL_IOPORT_GETIRQ(chip->encoder_port), 0);
     switch_irq = avr_io_getirq(avr, AVR_IOCTL_IOPORT_GETIRQ(chip->switch_port), 0);
     wire(chip->encoder_port, encoder_irq, 0, 0);

@@ -25,6 +25,7 @@ from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rig.file import may_fly_unasked
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, asked_before, working_alone
+from nopg_robot.rounds.task import load_task
 from nopg_robot.run.session import RunSummary
 from nopg_robot.run.stop import StopRequest
 
@@ -132,18 +133,18 @@ class _Learning:
         named = command_line.rig_named(rig, fast=fast)
         if yes and not may_fly_unasked(named):
             raise ValueError("--yes: this rig may be real, and somebody must agree before every round")
-        self.folder = LearningFolder.create(where, task, named, seed)
-        self._rig = command_line.rig_named(
-            rig, fast=fast, lifts_pole=self.folder.task.pole == "upright" or self.folder.task.fallen_s > 0
-        )
-        longest_s, wanted_s = self._rig.limits.max_seconds, max(self.folder.task.flight_s, self.folder.task.episode_s)
+        # All that may be wrong with it, before a folder is made that is for this task and no other.
+        wanted = load_task(task)
+        longest_s, wanted_s = named.limits.max_seconds, max(wanted.flight_s, wanted.episode_s)
         if wanted_s > longest_s:
             raise ValueError(
                 f"task: flights of {wanted_s:g} s are longer than the rig file's limits.max_seconds, {longest_s:g}"
             )
-        self._random_s = self.folder.task.first_s + self.folder.task.fallen_s
+        self._random_s = wanted.first_s + wanted.fallen_s
         if not self._random_s < rig_seconds < math.inf:
             raise ValueError(f"--rig-seconds: must be above the task's {self._random_s:g} s of random voltages")
+        self.folder = LearningFolder.create(where, task, named, seed)
+        self._rig = command_line.rig_named(rig, fast=fast, lifts_pole=wanted.pole == "upright" or wanted.fallen_s > 0)
         self._terminal, self._console, self._yes = terminal, terminal.console, yes
         # Of the report on the policy that flies next.
         self._bands: list[Any] = []

@@ -13,6 +13,7 @@ import hmac
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -31,6 +32,8 @@ POLL_S = 0.02
 # A client that does not read, or says nothing, is cut off after so long, and nobody gets more than so many connections.
 CLIENT_TIMEOUT_S = 5.0
 MOST_CLIENTS = 32
+# Until a stranger who was shown the door has left his place.
+_ROOM_S = 0.5
 NICENESS = 10
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -96,6 +99,7 @@ class Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token):
             self._refuse(HTTPStatus.FORBIDDEN)
             return None
+        self.server.knows_the_token(self.connection)
         # Without the slash a page would look for its files beside the token.
         return place if slash else "missing"
 
@@ -136,20 +140,44 @@ class ConsoleServer(ThreadingHTTPServer):
         folder = resources.files("nopg_robot.console")
         self.files = {name: folder.joinpath(name).read_bytes() for name, _ in _FILES.values()}
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
+        # Connections that have not shown the token, older first.
+        self._strangers: dict[Any, None] = {}
+        self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A thread for each connection, as long as there are not too many."""
-        if self._places.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """
+        A thread for each connection, as long as there are not too many. Then the stranger who came first makes room: programs
+        that fill all places and never show the token would keep the operator from the stop.
+        """
+        if not self._places.acquire(blocking=False):
+            self._dismiss_a_stranger()
+            if not self._places.acquire(timeout=_ROOM_S):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._strangers[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """In the connection's thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.knows_the_token(request)
             self._places.release()
+
+    def knows_the_token(self, request: Any) -> None:
+        """:param request: connection that need not make room for others"""
+        with self._lock:
+            self._strangers.pop(request, None)
+
+    def _dismiss_a_stranger(self) -> None:
+        with self._lock:
+            first = next(iter(self._strangers), None)
+            if first is not None:
+                del self._strangers[first]
+                with contextlib.suppress(OSError):
+                    first.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A page that was closed in the middle of an answer; nobody is left to be told."""

@@ -19,7 +19,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,8 @@ class Round:
     @property
     def learned(self) -> Learned | None:
         """What the learner left; None if it is not done, or has nothing to do here."""
-        found = _read_json(self.folder / "learned.json")
+        names = [field.name for field in fields(Learned)]
+        found = _read_json(self.folder / "learned.json", *names)
         return None if found is None else Learned(**{**found, "error_ratios": tuple(found["error_ratios"])})
 
     @property
@@ -102,7 +103,7 @@ class Round:
     @property
     def succeeded(self) -> list[bool]:
         """Of each flight that counts, whether it reached the goal."""
-        found = _read_json(self.folder / "flown.json")
+        found = _read_json(self.folder / "flown.json", "succeeded")
         return [] if found is None else list(found["succeeded"])
 
     def logs(self) -> list[Path]:
@@ -143,7 +144,7 @@ class LearningFolder:
 
     def __init__(self, path: Path, *, trust: bool = False):
         self.path = path
-        about = _read_json(path / "task.json")
+        about = _read_json(path / "task.json", "task")
         if about is None:
             raise ValueError(f"{path}: there is no task.json; nopg-learn makes such a folder")
         if about.get("format_version") != FORMAT_VERSION:
@@ -281,7 +282,7 @@ def asked_before(path: Path) -> tuple[str, int]:
     :param path: of a folder that may have been made before
     :return: its task and seed, or those that one gets without asking; no name for a task that is a file, which must be named
     """
-    about = _read_json(path / "task.json")
+    about = _read_json(path / "task.json", "task", "seed")
     if about is None:
         return "balance", 0
     return about["task"] if about["task"] in TASKS else "", about["seed"]
@@ -311,13 +312,17 @@ def observations_of(log: FlightLog) -> np.ndarray:
     return np.concatenate([found["observations"], found["next_observations"][-1:]])
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path, *needed: str) -> Any:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read ({error})") from error
+    missing = next((name for name in needed if not isinstance(content, dict) or name not in content), None)
+    if missing is not None:
+        raise ValueError(f"{path}: cannot be read (it has no {missing})")
+    return content
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """What is to be learned on a rig: how a flight starts, what a step earns, and when the task is done."""
 
+import ast
 import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,10 @@ Goal = Callable[[np.ndarray, float], bool]
 
 # Within 18° of upright.
 UPRIGHT_COS = 0.95
+# What a formula of the reward knows, and how many numbers each has.
+_SIZES = {"s": 5, "a": 1, "s2": 5}
+# Of the flight that a goal is asked about before there is one.
+_PERIOD_S, _MOST_ASKED = 0.02, 10_000
 
 
 def upright_at_the_end(hold_s: float) -> Goal:
@@ -69,6 +74,35 @@ class LearningTask:
             raise ValueError(f"gamma: must be between 0 and 1, got {self.gamma}")
         if self.initial_state is not None and len(self.initial_state) != 5:
             raise ValueError(f"initial_state: must be x, sin θ, cos θ, ẋ, θ̇, got {self.initial_state}")
+        _check_reward(self.reward)
+        _check_goal(self.goal, self.flight_s)
+
+
+def _check_reward(formula: str) -> None:
+    """As far as that needs no learner: it will look at the formula after the random voltages, which is late."""
+    try:
+        parts = list(ast.walk(ast.parse(formula, mode="eval")))
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise ValueError(f"reward: {formula!r} is not a formula ({error})") from error
+    for part in parts:
+        if not isinstance(part, ast.Subscript):
+            continue
+        name, index = ast.unparse(part.value), ast.unparse(part.slice)
+        if name not in _SIZES or not (index.isdigit() and int(index) < _SIZES[name]):
+            known = ", ".join(f"{known}[0]{f' to {known}[{size - 1}]' if size > 1 else ''}" for known, size in _SIZES.items())
+            raise ValueError(f"reward: there is no {ast.unparse(part)}; known are {known}")
+
+
+def _check_goal(goal: Goal, flight_s: float) -> None:
+    """Asked once before anything flies: of a pole that stands still upright."""
+    upright = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (min(round(flight_s / _PERIOD_S), _MOST_ASKED) + 1, 1))
+    try:
+        answer = goal(upright, _PERIOD_S)
+    # It is somebody's program: anything may be wrong with it.
+    except Exception as error:
+        raise ValueError(f"goal: does not answer for {upright.shape} numbers ({type(error).__name__}: {error})") from error
+    if not isinstance(answer, bool | np.bool_):
+        raise ValueError(f"goal: must answer True or False, got {answer!r}")
 
 
 TASKS = {
@@ -108,8 +142,8 @@ def load_task(name: str) -> LearningTask:
         raise ValueError(f"task: unknown {name!r}; known are {', '.join(TASKS)}, or a Python file that assigns TASK")
     try:
         task = runpy.run_path(str(path)).get("TASK")
-    # It is somebody's program: anything may be wrong with it.
-    except Exception as error:
+    # It is somebody's program: anything may be wrong with it, and its end is not ours.
+    except (Exception, SystemExit) as error:
         raise ValueError(f"task: {path} does not run ({type(error).__name__}: {error})") from error
     if not isinstance(task, LearningTask):
         raise ValueError(f"task: {path} does not assign a nopg_robot.rounds.task.LearningTask to TASK")

@@ -1,5 +1,6 @@
 """Who is answered, and who is not: the console's process over the network, as any program on this computer may try."""
 
+import http.client
 import os
 import signal
 import socket
@@ -143,24 +144,34 @@ def test_who_does_not_read_keeps_nobody_waiting(flown):
             connection.close()
 
 
-@pytest.mark.slow
-def test_connections_are_counted(flown):
-    """Those that say nothing are sent away after a while, and then there is room again."""
+def test_strangers_who_take_all_places_make_room(flown):
+    """Whoever shows the token is answered at once, and whoever has shown it keeps the connection."""
     parts = urlsplit(flown.console.address)
-    idle = [socket.create_connection((parts.hostname, parts.port), timeout=10) for _ in range(server.MOST_CLIENTS + 8)]
+
+    def stranger():
+        connection = socket.create_connection((parts.hostname, parts.port), timeout=10)
+        connection.sendall(b"POST /stop HTTP/1.1\r\n")
+        return connection
+
+    page = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
+    page.request("GET", f"{parts.path}flight")
+    page.getresponse().read()
+    kept = page.sock
+    strangers = [stranger() for _ in range(server.MOST_CLIENTS + 8)]
     try:
-        with pytest.raises((OSError, ConnectionError, TimeoutError)):
-            state(flown.console.address)
-
-        def answers():
-            try:
-                return state(flown.console.address)
-            except OSError:
-                return None
-
-        wait_for(answers, 4.0 * server.CLIENT_TIMEOUT_S)
+        for _ in range(3):
+            begin_s = time.monotonic()
+            assert state(flown.console.address)["now"]
+            # They are sent away one by one, and not when their time is over.
+            assert time.monotonic() - begin_s < server.CLIENT_TIMEOUT_S / 2
+        page.request("GET", f"{parts.path}flight")
+        assert page.getresponse().status == 200
+        assert page.sock is kept
+        first = strangers[0]
+        first.settimeout(1.0)
+        assert first.recv(1) == b""
     finally:
-        for connection in idle:
+        for connection in (page, *strangers):
             connection.close()
 
 

@@ -45,6 +45,7 @@ def test_other_settings_make_other_files(build, tmp_path):
         ("SUPPLY_MV=48000", "SUPPLY_MV"),
         ("LONGEST_SILENCE_MS=5000", "LONGEST_SILENCE_MS must lie between 1 and 1000"),
         ("BAUD_RATE=921600", "BAUD_RATE is more than 2.5 % off"),
+        ("BAUD_RATE=9600", "takes longer than the chip's watchdog waits"),
     ],
 )
 def test_settings_that_cannot_be_right(build, setting, message, tmp_path):

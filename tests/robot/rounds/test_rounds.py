@@ -68,6 +68,16 @@ def test_a_task_of_one_s_own_is_a_python_file(task_file):
         ("1 / 0", "does not run"),
         ("TASK = 3", "does not assign"),
         (TASK_FILE.replace('"upright"', '"sideways"'), "pole: unknown"),
+        ("import sys; sys.exit(0)", "does not run .SystemExit"),
+        (TASK_FILE.replace("s2[2]", "s2[9]"), r"reward: there is no s2\[9\]; known are s\[0\] to s\[4\], a\[0\], s2"),
+        (TASK_FILE.replace("s2[2]", "a[1]"), r"reward: there is no a\[1\]"),
+        (TASK_FILE.replace("s2[2]", "speed[0]"), r"reward: there is no speed\[0\]"),
+        (TASK_FILE.replace("s2[2]", "s2[2"), "reward: 's2.2' is not a formula"),
+        (
+            TASK_FILE.replace("upright_at_the_end(1.5)", "lambda o, period: o[10**6, 0] > 0"),
+            "goal: does not answer .*IndexError",
+        ),
+        (TASK_FILE.replace("upright_at_the_end(1.5)", "lambda o, period_s: o[:, 2] > 0"), "goal: must answer True or False"),
     ],
 )
 def test_a_task_that_is_none_is_refused(tmp_path, text, told):
@@ -109,9 +119,14 @@ def test_a_folder_of_other_things_is_left_alone(tmp_path):
 
 
 def test_a_damaged_folder_says_what_is_damaged(folder):
-    (folder.path / "task.json").write_text("{")
-    with pytest.raises(ValueError, match=r"task\.json: cannot be read"):
-        LearningFolder(folder.path, trust=True)
+    for text in ("{", "[]", "{}"):
+        (folder.path / "task.json").write_text(text)
+        with pytest.raises(ValueError, match=r"task\.json: cannot be read"):
+            LearningFolder(folder.path, trust=True)
+    one = folder.round(1)
+    (one.folder / "learned.json").write_text('{"policy": ""}')
+    with pytest.raises(ValueError, match=r"learned\.json: cannot be read .it has no"):
+        _ = one.learned
 
 
 def test_a_task_that_is_a_program_is_run_only_with_trust(folder):
