@@ -151,7 +151,7 @@ class Estimator:
 
     @property
     def _actions_are_all_there_is(self) -> bool:
-        """Whether a user gave the action space: one that was inferred from the data says nothing about larger actions."""
+        """Whether the action space was inferred from the data: nobody has said that larger actions do not exist."""
         varied = bool(np.ptp(self.dataset.actions, axis=0).all())
         return self.first is None and varied and spaces_of(self.dataset)[1] == self.settings.action_space
 

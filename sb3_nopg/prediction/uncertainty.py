@@ -1,4 +1,4 @@
-"""How far an estimate can be trusted: what another draw of the data would have made of it."""
+"""What another draw of the data would have made of an estimate, and how likely a policy leaves a region."""
 
 import copy
 from collections.abc import Callable, Iterator

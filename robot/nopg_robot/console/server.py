@@ -99,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token):
             self._refuse(HTTPStatus.FORBIDDEN)
             return None
-        self.server.knows_the_token(self.connection)
+        self.server.keep(self.connection)
         # Without the slash a page would look for its files beside the token.
         return place if slash else "missing"
 
@@ -163,11 +163,11 @@ class ConsoleServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.knows_the_token(request)
+            self.keep(request)
             self._places.release()
 
-    def knows_the_token(self, request: Any) -> None:
-        """:param request: connection that need not make room for others"""
+    def keep(self, request: Any) -> None:
+        """:param request: connection that need not make room for others: it has shown the token, or is over"""
         with self._lock:
             self._strangers.pop(request, None)
 
