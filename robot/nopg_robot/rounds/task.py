@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from nopg_robot.control.observation import NAMES
+
 #: of observations (T + 1, 5), as x, sin θ, cos θ, ẋ, θ̇, and the control period: whether this flight did what was wanted
 Goal = Callable[[np.ndarray, float], bool]
 
 # Within 18° of upright.
 UPRIGHT_COS = 0.95
 # What a formula of the reward knows, and how many numbers each has.
-_SIZES = {"s": 5, "a": 1, "s2": 5}
+_SIZES = {"s": len(NAMES), "a": 1, "s2": len(NAMES)}
 # Of the flight that a goal is asked about before there is one.
 _PERIOD_S, _MOST_ASKED = 0.02, 10_000
 
@@ -72,7 +74,7 @@ class LearningTask:
             raise ValueError("fallen_s: episodes then start in two ways; say which is the task's, with initial_state")
         if not 0 < self.gamma < 1:
             raise ValueError(f"gamma: must be between 0 and 1, got {self.gamma}")
-        if self.initial_state is not None and len(self.initial_state) != 5:
+        if self.initial_state is not None and len(self.initial_state) != len(NAMES):
             raise ValueError(f"initial_state: must be x, sin θ, cos θ, ẋ, θ̇, got {self.initial_state}")
         _check_reward(self.reward)
         _check_goal(self.goal, self.flight_s)

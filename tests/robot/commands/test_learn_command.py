@@ -161,6 +161,14 @@ def test_rig_time_must_do_for_the_random_voltages(arguments):
     assert "must be above the task's 3 s of random voltages" in result.output
 
 
+def test_what_is_refused_leaves_no_folder_that_is_for_it_alone(tmp_path, arguments):
+    Path(arguments[1]).write_text(TASK_FILE.replace("flight_s=", "flight_s=1e6 + "))
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert "longer than the rig file's limits.max_seconds" in result.output
+    assert not (tmp_path / "learning").exists()
+
+
 def test_nobody_flies_a_real_rig_without_being_asked(tmp_path):
     result = CliRunner().invoke(app, ["--rig", "quanser_ip02_quarc", "--yes", "--folder", str(tmp_path / "learning")])
     assert result.exit_code == ExitCode.USAGE
