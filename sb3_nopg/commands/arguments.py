@@ -6,11 +6,10 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from nopg_envs.demonstrations import demonstration_file
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import one_line
 from sb3_nopg.dynamics.bounds import Limit
-from sb3_nopg.experiments.recipes import make_dataset
+from sb3_nopg.recipes import make_dataset
 
 DATA_HELP = (
     "A data file (.npz, .h5, .csv, .parquet, minari:ID, …; see `nopg data`), or a recipe: grid:20,20,2 (levels of each state, "

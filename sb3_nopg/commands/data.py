@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from sb3_nopg.commands.data_files import File, Overwrite, Reader, Seed, Trust, file_errors, reads_data, write_parts
-from sb3_nopg.commands.failures import gathered_notes
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import gathered_notes
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.info import describe_data, info_table
 

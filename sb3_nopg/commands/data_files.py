@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sb3_nopg.commands.failures import ExitCode, ended, note, notes_of_the_package
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
+from sb3_nopg.common.failures import ExitCode, ended, note, notes_of_the_package
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files import FORMATS, target_of
-from sb3_nopg.data.files.files import one_line
 
 _FORMAT_HELP = f"Format, if the file's ending does not tell: {', '.join(FORMATS)}."
 

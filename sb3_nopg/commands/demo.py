@@ -15,10 +15,10 @@ from nopg_robot.control.safety_checks import Reason
 from nopg_robot.flight.log import read_flight
 from nopg_robot.run.collection import CollectOptions, collect
 from sb3_nopg import NOPG, TransitionDataset
-from sb3_nopg.commands.failures import one_line_errors
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import one_line_errors
 from sb3_nopg.common.progress import phase, shown
 from sb3_nopg.report.making import make_report
 from sb3_nopg.report.page import write_report

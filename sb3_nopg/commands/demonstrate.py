@@ -10,8 +10,8 @@ import typer
 from nopg_envs.demonstrations.driving import MANUAL, Recorder, check_drivable, drive
 from nopg_envs.demonstrations.window import DemonstrationWindow
 from sb3_nopg.commands.arguments import make_env
-from sb3_nopg.commands.failures import UnsuccessfulError, check_output, one_line_errors
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import UnsuccessfulError, check_output, one_line_errors
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files import target_of

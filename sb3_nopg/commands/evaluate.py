@@ -17,9 +17,9 @@ from scipy.special import stdtrit
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_nopg.commands.arguments import TRUST_HELP, make_env
-from sb3_nopg.commands.failures import UnsuccessfulError, one_line_errors
 from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, TrainingRecord, check_fits_env, find_model, load_model
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import UnsuccessfulError, one_line_errors
 from sb3_nopg.prediction.chatter import chatter_of
 
 # Steps without an end after which an episode is given up.

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from sb3_nopg.commands.arguments import DATA_HELP, TRUST_HELP, labels
-from sb3_nopg.commands.failures import check_output, note, one_line_errors
 from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, attach_normalization, find_model, load_with_data
+from sb3_nopg.common.failures import check_output, note, one_line_errors
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.policies.export import export as export_policy
 from sb3_nopg.report.policy_files import bind_reports

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from nopg_envs.cartpole.options import CartPoleOptions
-from sb3_nopg.commands.failures import note
-from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.files import one_line
+from sb3_nopg.common.errors import InputError, one_line
+from sb3_nopg.common.failures import note
 from sb3_nopg.prediction.policy_files import checked_actor, load_policy
 from sb3_nopg.prediction.rollouts import Actor
 

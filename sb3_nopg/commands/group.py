@@ -7,9 +7,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from sb3_nopg.commands.failures import EXIT_CODES
+from sb3_nopg.common.failures import EXIT_CODES
 
-#: commands with the line that help has for each; each is a function, or a group ``app``, in the module of its name
+#: commands with the line that help has for each; each is a function, or a group ``app``, in the module of its name here
 COMMANDS = {
     "train": "Learn a policy from recorded data.",
     "model": "Fit a model of the system to recorded data, and say how good it is.",
@@ -22,6 +22,9 @@ COMMANDS = {
     "reproduce": "Run an experiment of the paper, and write its numbers beside the paper's.",
     "data": "Look into recorded data, convert it, cut it, give it other rewards.",
 }
+
+#: programs that know nothing of this one, by the module with the function
+_ELSEWHERE = {"reproduce": "sb3_nopg.experiments.command"}
 
 
 class ProgramGroup(TyperGroup):
@@ -53,7 +56,7 @@ class ProgramGroup(TyperGroup):
 
 
 def _import_command(name: str) -> Any:
-    module = import_module(f"sb3_nopg.commands.{name}")
+    module = import_module(_ELSEWHERE.get(name, f"sb3_nopg.commands.{name}"))
     program = getattr(module, "app", None)
     if program is None:
         program = typer.Typer(rich_markup_mode=None, add_completion=False)

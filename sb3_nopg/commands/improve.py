@@ -16,10 +16,10 @@ from nopg_robot.flight.log import FlightLog
 from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, working_alone
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
-from sb3_nopg.commands.failures import note, one_line_errors
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import note, one_line_errors
 from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted, plot_flown
 from sb3_nopg.prediction.following import follow
 from sb3_nopg.prediction.judge import judge

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sb3_nopg.commands import arguments
-from sb3_nopg.commands.failures import check_output, note, one_line_errors
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import check_output, note, one_line_errors
 from sb3_nopg.common.files import replacing
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.prediction.judge import judge as judge_policies

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from sb3_nopg import __version__
-from sb3_nopg.commands.failures import EXIT_CODES, one_line_errors, run_app
 from sb3_nopg.commands.group import ProgramGroup
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import EXIT_CODES, one_line_errors, run_app
 
 # Whatever follows, --help too, is the other program's business.
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sb3_nopg.commands import arguments
-from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import check_output, one_line_errors
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.model_settings import check_model_settings

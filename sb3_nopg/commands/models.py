@@ -13,12 +13,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_nopg.commands.arguments import load_data, make_env
-from sb3_nopg.commands.failures import note
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
+from sb3_nopg.common.failures import note
 from sb3_nopg.common.files import replacing
 from sb3_nopg.common.trust import UntrustedError, check_trusted
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.policies.model_archive import read_model

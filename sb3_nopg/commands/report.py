@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from sb3_nopg.commands.arguments import DATA_HELP, TRUST_HELP, labels, load_data
-from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.models import ENV_HELP, MODEL_HELP, find_model, load_with_data, progress_path
 from sb3_nopg.commands.stress import PARAMETERS_HELP, stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import check_output, one_line_errors
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.report.making import REPORT_SUFFIXES, make_report, read_curve
 from sb3_nopg.report.policy_files import bind_reports

@@ -17,13 +17,12 @@ from nopg_envs.cartpole.env import QuanserCartPoleEnv
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.stress import StressTest, stress_test
 from sb3_nopg.commands.arguments import TRUST_HELP, make_env
-from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.flown_policies import flown_policy, largest_action
 from sb3_nopg.commands.models import TrainingRecord
 from sb3_nopg.commands.waiting import waiting
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
+from sb3_nopg.common.failures import check_output, one_line_errors
 from sb3_nopg.common.files import replacing
-from sb3_nopg.data.files.files import one_line
 from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.report.stress import PLACES, StressFigures, StressPicture
 

@@ -13,9 +13,9 @@ from stable_baselines3.common.logger import CSVOutputFormat, Logger
 
 from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.commands import arguments
-from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.models import TrainingRecord, progress_path, record_path
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import check_output, one_line_errors
 from sb3_nopg.common.files import replacing
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint

@@ -1,5 +1,7 @@
 """What can go wrong, by kind: the caller's input, or the numerics."""
 
+_LONGEST_REASON = 200
+
 
 class InputError(ValueError):
     """
@@ -25,3 +27,13 @@ class ExportError(RuntimeError):
 
 class SolverError(RuntimeError):
     """A linear system could not be solved to the tolerance asked for, and no fallback was left."""
+
+
+def one_line(error: object, longest: int | None = _LONGEST_REASON) -> str:
+    """
+    :param error: or any text
+    :param longest: number of characters, no more than a person reads of a reason; None for all
+    :return: on one line
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if longest is None or len(text) <= longest else text[:longest] + " …"

@@ -15,10 +15,10 @@ import numpy as np
 import nopg_envs  # noqa: F401  registers the environments
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial, device_of
 from sb3_nopg.experiments.extent import Extent
-from sb3_nopg.experiments.recipes import make_dataset
 from sb3_nopg.experiments.report import interval_cell, markdown_table, new_figure, save_figure
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.paper import AS_IN_THE_PAPER
+from sb3_nopg.recipes import make_dataset
 
 NAME = "portraits"
 _GAMMA = 0.97

@@ -13,8 +13,7 @@ from typing import Any
 import joblib  # type: ignore[import-untyped]
 import torch as th
 
-from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.files import one_line
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.experiments.code_version import code_version
 from sb3_nopg.experiments.experiment import Result, Trial
 from sb3_nopg.experiments.versions import versions_here

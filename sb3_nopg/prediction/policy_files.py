@@ -9,9 +9,8 @@ import numpy as np
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.quantities import FIELDS, Quantities, check_same
 from sb3_nopg.policies.model_archive import PLAIN, read_model, settings_in
 from sb3_nopg.policies.plain_values import from_plain

@@ -1,6 +1,6 @@
 """The one loop around the updates of everything that learns from fixed data: whom to call after each, and when to stop."""
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
@@ -12,6 +12,39 @@ from sb3_nopg.training.callbacks import UpdateProgressBar
 from sb3_nopg.training.offline_env import offline_vec_env
 
 SelfAlgorithm = TypeVar("SelfAlgorithm", bound="FixedDataAlgorithm")
+
+
+class Learner(Protocol):
+    """Whoever makes updates on fixed data; an SB3 algorithm or not."""
+
+    num_timesteps: int
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None: ...
+
+    def _make_update(self, total_timesteps: int) -> None: ...
+
+    def _wants_to_stop(self, *, last: bool) -> bool: ...
+
+    def dump_logs(self) -> None: ...
+
+
+def make_updates(learner: Learner, total_timesteps: int, callback: BaseCallback, log_interval: int) -> None:
+    """
+    :param learner: that goes on from where it is
+    :param total_timesteps: that ``num_timesteps`` reaches unless somebody wants to stop
+    :param callback: called after every update
+    :param log_interval: updates between two entries of the log, 0 for none
+    """
+    while learner.num_timesteps < total_timesteps:
+        learner._update_current_progress_remaining(learner.num_timesteps, total_timesteps)
+        learner._make_update(total_timesteps)
+        learner.num_timesteps += 1
+        # Before the callbacks, so that a checkpoint knows of it.
+        stops = learner._wants_to_stop(last=learner.num_timesteps >= total_timesteps)
+        if not callback.on_step() or stops:
+            break
+        if log_interval and learner.num_timesteps % log_interval == 0:
+            learner.dump_logs()
 
 
 class FixedDataAlgorithm(OffPolicyAlgorithm):
@@ -72,17 +105,7 @@ class FixedDataAlgorithm(OffPolicyAlgorithm):
         infos: list[dict[str, Any]] = [{} for _ in range(self.n_envs)]
         callback.on_training_start(locals(), globals())
         self._begin(total_timesteps)
-        while self.num_timesteps < total_timesteps:
-            self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
-            self._make_update(total_timesteps)
-            self.num_timesteps += 1
-            callback.update_locals(locals())
-            # Before the callbacks, so that a checkpoint knows of it.
-            stops = self._wants_to_stop(last=self.num_timesteps >= total_timesteps)
-            if not callback.on_step() or stops:
-                break
-            if log_interval and self.num_timesteps % log_interval == 0:
-                self.dump_logs()
+        make_updates(self, total_timesteps, callback, log_interval)
         self._finish(logs=bool(log_interval))
         callback.on_training_end()
         del new_obs, dones, infos  # callbacks have seen them; nothing else uses them

@@ -15,8 +15,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_nopg.bellman.settings import NAMES
 from sb3_nopg.common.errors import InputError, SolverError
-from sb3_nopg.experiments.recipes import check_recipe, make_dataset
 from sb3_nopg.nopg import NOPG
+from sb3_nopg.recipes import check_recipe, make_dataset
 from sb3_nopg.training.fixed_data_ddpg import FixedDataLearner
 from sb3_nopg.training.settings import check_no_old_names
 from sb3_nopg.zoo.configs import shipped_configs

@@ -26,7 +26,7 @@ from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.control.safety_checks import Reason
 from nopg_robot.rig.file import RigFile, shipped_rigs
 from sb3_nopg.data.files import FORMATS
-from sb3_nopg.experiments.recipes import SOURCES, check_recipe
+from sb3_nopg.recipes import SOURCES, check_recipe
 from sb3_nopg.zoo.command_line import COMMANDS
 
 sys.path.insert(0, str(REPOSITORY / "docs"))

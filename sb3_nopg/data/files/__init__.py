@@ -6,10 +6,9 @@ import re
 from importlib import import_module
 from typing import Any
 
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.common.trust import check_trusted
 from sb3_nopg.data.files import flight_log, minari_folder, npz_file, table_columns
-from sb3_nopg.data.files.files import one_line
 from sb3_nopg.data.transitions import Transitions
 
 _SUFFIXES = {

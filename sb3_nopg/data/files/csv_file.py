@@ -9,9 +9,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.common.files import replacing
-from sb3_nopg.data.files.files import one_line, unreadable
+from sb3_nopg.data.files.files import unreadable
 from sb3_nopg.data.files.limits import check_columns, check_size
 from sb3_nopg.data.files.table_columns import Columns, find_columns
 from sb3_nopg.data.files.tables import from_table, parse_description, to_table

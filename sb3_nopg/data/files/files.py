@@ -6,23 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
 
 # The page of the report takes it from here.
 
-_LONGEST_REASON = 200
 # As many rows of a kind are named.
 _ROWS_NAMED = 5
-
-
-def one_line(error: object, longest: int | None = _LONGEST_REASON) -> str:
-    """
-    :param error: or any text
-    :param longest: number of characters, no more than a person reads of a reason; None for all
-    :return: on one line
-    """
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if longest is None or len(text) <= longest else text[:longest] + " …"
 
 
 def first_rows(rows: np.ndarray) -> str:

@@ -5,8 +5,7 @@ import pathlib
 from importlib import import_module
 from typing import Any
 
-from sb3_nopg.common.errors import InputError
-from sb3_nopg.data.files.files import one_line
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.data.files.limits import check_size
 from sb3_nopg.data.files.npz_file import DAMAGE, check_archive, names
 from sb3_nopg.data.quantities import Quantities

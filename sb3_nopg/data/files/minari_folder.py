@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.data.files.fields import SPACES, quantities_from
-from sb3_nopg.data.files.files import one_line, optional_module, unreadable
+from sb3_nopg.data.files.files import optional_module, unreadable
 from sb3_nopg.data.files.hdf5_links import own_datasets
 from sb3_nopg.data.files.limits import check_declared, check_size
 from sb3_nopg.data.transitions import Transitions

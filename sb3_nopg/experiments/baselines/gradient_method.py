@@ -14,6 +14,10 @@ from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.buffer import check_fits_spaces, spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
+from sb3_nopg.training.loop import make_updates
+
+# Updates between two tables.
+_LOG_INTERVAL = 100
 
 SelfMethod = TypeVar("SelfMethod", bound="GradientMethod")
 
@@ -60,6 +64,7 @@ class GradientMethod(ABC):
         self.optimizer = th.optim.Adam(self.policy.parameters(), lr=self.learning_rate)
         # Under SB3's name, for its callbacks: here, updates of the policy.
         self.num_timesteps = 0
+        self.progress_remaining = 1.0
         self.verbose = verbose
         self.logger: Logger = configure_logger(verbose=verbose)
 
@@ -95,19 +100,23 @@ class GradientMethod(ABC):
         calls = callback if isinstance(callback, BaseCallback) else CallbackList(callback or [])
         calls.init_callback(self)  # type: ignore[arg-type]
         calls.on_training_start(locals(), globals())
-        for _ in range(n_updates):
-            self._update()
-            self.num_timesteps += 1
-            if self.verbose and self.num_timesteps % 100 == 0:
-                self.logger.dump(self.num_timesteps)
-            if not calls.on_step():
-                break
+        make_updates(self, self.num_timesteps + n_updates, calls, _LOG_INTERVAL if self.verbose else 0)
         calls.on_training_end()
         return self
 
     @abstractmethod
-    def _update(self) -> None:
+    def _make_update(self, total_timesteps: int) -> None:
         """One step of the policy."""
+
+    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
+        self.progress_remaining = 1.0 - num_timesteps / total_timesteps
+
+    def _wants_to_stop(self, *, last: bool) -> bool:
+        return False
+
+    def dump_logs(self) -> None:
+        """Write what was logged since the last time."""
+        self.logger.dump(self.num_timesteps)
 
     def predict(
         self,

@@ -181,7 +181,7 @@ class OfflineDPG(GradientMethod):
         self.critic_target.load_state_dict(self.critic.state_dict())
         self.policy_target.load_state_dict(self.policy.state_dict())
 
-    def _update(self) -> None:
+    def _make_update(self, total_timesteps: int) -> None:
         for _ in range(self.n_critic_updates):
             loss = self.critic_loss()
             self.critic_optimizer.zero_grad()

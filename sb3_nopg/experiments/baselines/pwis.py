@@ -140,7 +140,7 @@ class PWIS(GradientMethod):
         gradient = objective_gradient(objective, list(self.policy.parameters()))
         return PWISEstimate(objective.item(), gradient.cpu().numpy(), effective.cpu().numpy())
 
-    def _update(self) -> None:
+    def _make_update(self, total_timesteps: int) -> None:
         objective, effective = self._objective()
         self.optimizer.zero_grad()
         (-objective).backward()

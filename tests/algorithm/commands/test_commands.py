@@ -22,8 +22,8 @@ from sb3_nopg.commands import export as export_module
 from sb3_nopg.commands import main as main_module
 from sb3_nopg.commands import train as train_module
 from sb3_nopg.commands.arguments import load_data
-from sb3_nopg.commands.failures import check_output, one_line_errors
 from sb3_nopg.commands.main import app
+from sb3_nopg.common.failures import check_output, one_line_errors
 from sb3_nopg.report.making import read_curve
 
 ENV = "nopg/Pendulum-v0"

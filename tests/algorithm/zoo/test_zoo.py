@@ -15,8 +15,8 @@ from rl_zoo3.utils import ALGOS
 
 from sb3_nopg import InputError, SolverError
 from sb3_nopg.data.buffer import read_replay_buffer
-from sb3_nopg.experiments.recipes import check_recipe
 from sb3_nopg.prediction.estimator import Estimator
+from sb3_nopg.recipes import check_recipe
 from sb3_nopg.training.training import Training
 from sb3_nopg.zoo.command_line import main
 from sb3_nopg.zoo.configs import shipped_configs

@@ -6,7 +6,7 @@ import pytest
 
 import nopg_envs
 from sb3_nopg import InputError, TransitionDataset
-from sb3_nopg.experiments.recipes import POLICIES, make_dataset
+from sb3_nopg.recipes import POLICIES, make_dataset
 
 GRID = {"grid": {"levels": [5, 5, 2]}}
 WIDE = {"low": [-0.3, -0.03, -0.1, -0.2], "high": [0.3, 0.03, 0.1, 0.2]}

@@ -14,8 +14,8 @@ import torch as th
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sb3_nopg.commands.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.experiments import EXPERIMENTS, Experiment, Trial, load_experiment
 from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, make_environment
 from sb3_nopg.experiments.experiment import DEVICES

@@ -121,7 +121,7 @@ def test_the_overview_is_of_the_reports_in_a_folder(tmp_path):
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch):
     """The command line with an experiment of its own under every name."""
-    command = importlib.import_module("sb3_nopg.commands.reproduce")
+    command = importlib.import_module("sb3_nopg.experiments.command")
     experiment = dataclasses.replace(
         experiment_of(fails, tmp_path), d3rlpy_trials=lambda quick, n: [{"number": 9, "log": str(tmp_path / "log.txt")}]
     )
@@ -269,7 +269,7 @@ def test_a_gpu_that_is_not_there(tmp_path):
 def test_a_run_that_is_told_to_end_takes_its_workers_along(tmp_path):
     script = (
         "import sys; import importlib, pathlib; from helpers import toy_experiments as t\n"
-        "command = importlib.import_module('sb3_nopg.commands.reproduce')\n"
+        "command = importlib.import_module('sb3_nopg.experiments.command')\n"
         f"experiment = t.experiment_of(t.square, pathlib.Path({str(tmp_path)!r}), seconds=600.0)\n"
         "command.load_experiment = lambda name: experiment\n"
         "from sb3_nopg.commands.main import main\n"

@@ -13,7 +13,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 import typer
 
-from sb3_nopg.common.errors import ExportError, InputError, SolverError
+from sb3_nopg.common.errors import ExportError, InputError, SolverError, one_line
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -126,8 +126,6 @@ def ended(error: object, code: ExitCode) -> typer.Exit:
     :param code: to end with
     :return: to raise
     """
-    from sb3_nopg.data.files.files import one_line
-
     typer.echo(f"Error: {one_line(error, longest=None)}", err=True)
     return typer.Exit(code)
 
