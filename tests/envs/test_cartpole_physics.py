@@ -115,6 +115,7 @@ def test_upright_falls_and_hanging_does_not():
 # --- Integration ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PARAMETER_SETS))
 def test_simulator_is_the_obvious_form_written_out(name: str):
     p = PARAMETER_SETS[name].replace(input_delay_s=0.0)

@@ -32,6 +32,7 @@ def assert_same(ours: tuple, theirs: tuple) -> None:
     np.testing.assert_array_equal(ours[-1]["termination"], theirs[-1]["termination"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted(CLASSES))
 @pytest.mark.parametrize(
     "options",

@@ -221,6 +221,7 @@ def test_uniform_is_uniform():
         assert stats.kstest(column, stats.uniform(-1, 2).cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_mixture_is_the_one_documented():
     def distribution(x: np.ndarray) -> np.ndarray:
         return np.mean([stats.norm(mean, 0.25).cdf(x) for mean in (-0.75, 0.0, 0.75)], axis=0)

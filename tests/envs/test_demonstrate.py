@@ -278,6 +278,7 @@ def demonstrate(*arguments: str):
     return CliRunner().invoke(app, ["demonstrate", "--env", "MountainCarContinuous-v0", *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_line_gives_a_data_set(injected, tmp_path):
     injected += [[key(pygame.K_RIGHT)], [], [key(pygame.K_RETURN)], [key(pygame.K_RIGHT, False)], [], [key(pygame.K_d)]]
     injected += [[key(pygame.K_LEFT)], [], [], [key(pygame.K_ESCAPE)]]

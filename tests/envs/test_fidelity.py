@@ -41,6 +41,7 @@ def test_own_parameters_follow_a_recording_without_quantisation_exactly(tmp_path
     assert found.theta_rmse_rad < RIG.pole_count_rad / 20
 
 
+@pytest.mark.slow
 def test_several_parameter_sets_at_once_are_each_of_them_alone(exact_file):
     windows, _ = windows_of(read_recording(exact_file), 0.1, every_s=0.1, rail_length_m=RIG.rail_length_m)
     sets = [RIG, RIG.replace(input_gain=2.0), RIG.replace(input_delay_s=0.013), RIG.replace(pole_coulomb=0.3)]
@@ -73,12 +74,14 @@ def test_error_grows_with_the_wrongness_and_the_window(file):
     assert longer == sorted(longer)
 
 
+@pytest.mark.slow
 def test_angles_are_compared_the_short_way_round(tmp_path):
     # The hanging pole crosses ±π all the time, and its true angle is a turn away from what is written.
     path = record(tmp_path / "run.npz", RIG, chirp(2.0), start=(0.0, 3 * np.pi - 0.4, 0.0, 0.0), quantised=False)
     assert score(read_recording(path), RIG, 0.5).theta_rmse_rad < 1e-4
 
 
+@pytest.mark.slow
 def test_windows_at_the_rail_ends_are_left_out(tmp_path):
     path = record(tmp_path / "run.npz", RIG, np.full(750, 1.5), start=(0.2, np.pi, 0.0, 0.0), quantised=False)
     found = score(read_recording(path), RIG, 0.5)

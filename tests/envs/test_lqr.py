@@ -170,6 +170,7 @@ def test_optimal_gain_of_the_usual_regulator_is_as_documented():
     np.testing.assert_allclose(LQREnv(**USUAL).optimal_gain(), np.diag([-6.394, -3.355]), atol=5e-4)
 
 
+@pytest.mark.slow
 def test_gradient_ascent_arrives_at_the_optimal_gain():
     env = LQREnv(**USUAL, start_covariance=np.eye(2))
     gain = np.diag([-3.0, -1.0])

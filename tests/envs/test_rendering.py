@@ -132,6 +132,7 @@ def test_no_voltage_no_bar(renderer: CartPoleRenderer):
         assert len(where(picture, colour)[0]) == 0
 
 
+@pytest.mark.slow
 def test_wedge_opens_with_the_angle_limit_and_moves_with_the_cart(renderer: CartPoleRenderer):
     def widest(limit: float | None, x_m: float = 0.0) -> np.ndarray:
         made = CartPoleRenderer(0.814, 0.3365, 5.0, theta_limit_rad=limit)
@@ -237,6 +238,7 @@ def test_disc_is_where_the_state_is(state: tuple[float, float]):
     env.close()
 
 
+@pytest.mark.slow
 def test_path_is_drawn_behind_the_state_and_forgotten_at_reset():
     env = LQREnv(render_mode="rgb_array")
     env.reset()
@@ -268,6 +270,7 @@ def test_input_bars_show_the_last_input():
     assert columns.min() - 590 == pytest.approx(-70, abs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_states", [1, 3, 5, 40])
 def test_states_that_are_no_plane_become_bars(n_states: int):
     renderer = StateRenderer(n_states, state_bound=2.0, action_bound=1.0)
@@ -305,6 +308,7 @@ def test_a_state_that_cannot_be_drawn_is_refused():
         StateRenderer(2, 1.0, 1.0).render([np.array([np.nan, 0.0])], np.zeros(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_class", [LQREnv, QuanserCartPoleBalanceEnv])
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_copies_of_an_environment_that_has_drawn_draw_the_same_and_go_their_own_way(env_class: type, duplicate):

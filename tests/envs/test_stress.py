@@ -148,6 +148,7 @@ def test_the_same_arguments_give_the_same_result_and_another_seed_another():
     assert first.outcomes != other.outcomes
 
 
+@pytest.mark.slow
 def test_a_good_policy_holds_and_nothing_hurts():
     result = stress_test(balance, n_rigs=40, seconds=5.0)
     assert result.fates == {"held": 40}
@@ -191,6 +192,7 @@ def test_how_a_flight_ends(policy, theta_limit_rad, fate):
     assert all(outcome.seconds < 6.0 for outcome in result.outcomes)
 
 
+@pytest.mark.slow
 def test_voltages_are_cut_at_the_limit():
     # Pushed as hard as may be, along a rail that is as long as it takes.
     def push(seen):

@@ -53,6 +53,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: p
         exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
 
 
+@pytest.mark.slow
 def test_the_gradient_on_the_page_is_the_change_that_it_predicts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

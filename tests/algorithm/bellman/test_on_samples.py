@@ -104,6 +104,7 @@ def test_gradient_of_the_papers_sparsifications_is_that_of_their_own_return(keep
     assert (returns[0] - returns[1]) / (2 * step) == pytest.approx(ours @ direction, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
 def test_sparsified_rows_are_the_oracles_rows_with_small_entries_gone(stochastic):
     oracle = random_problem(n_terminals=0)

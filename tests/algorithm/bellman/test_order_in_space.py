@@ -93,6 +93,7 @@ def test_learning_does_not_depend_on_the_order(monkeypatch):
     np.testing.assert_allclose(ours.q_values, plain.q_values, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_neighbours_in_space_lie_together(monkeypatch):
     states = [m.estimator.problem.queries.states[:N].numpy() for m in (model(o, monkeypatch) for o in (True, False))]
     ordered, plain = (np.linalg.norm(np.diff(path, axis=0), axis=1).mean() for path in states)

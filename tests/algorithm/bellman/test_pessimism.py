@@ -227,6 +227,7 @@ def _arguments(problem: oracles.OracleProblem) -> dict:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_all_answers_of_the_model_equal_the_oracle_s(variant):
     oracle = dataclasses.replace(random_problem(), pessimism=0.4)

@@ -38,6 +38,7 @@ def gradient_of(model: NOPG) -> th.Tensor:
     return th.cat([parameter.grad.reshape(-1) for parameter in model.policy.parameters() if parameter.grad is not None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stochastic", [False, True])
 @pytest.mark.parametrize("pessimism", [0.0, 0.1])
 def test_the_mean_over_all_batches_is_the_gradient(stochastic, pessimism):

@@ -112,6 +112,7 @@ def test_the_gradient_is_that_of_the_closed_form(model):
     np.testing.assert_allclose(model.policy_gradient(), expected_gradient(GAIN)[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_in_double_precision_both_are_exact_to_what_the_ridge_leaves(model):
     dynamics = model.dynamics
     policy = DeterministicLinearPolicy(spaces.Box(-9, 9, (2,)), spaces.Box(-1, 1, (1,)), lambda _: 1e-3).double()
@@ -264,6 +265,7 @@ def best_of(data: TransitionDataset) -> LinearController | None:
     return best_controller(data.observations, data.actions, data.next_observations - data.observations, reward, GAMMA)
 
 
+@pytest.mark.slow
 def test_the_best_controller_of_a_system_that_drifts_towards_a_goal_elsewhere():
     """No neighbour of it earns more, whether its gain or its offset differs."""
     drift, goal = np.array([0.01, -0.03]), np.array([0.4, 0.1])

@@ -66,6 +66,7 @@ def test_processes_with_blocks_of_two_sizes_decide_alike_on_single_precision(mon
     assert all(matrix.in_single_precision for matrix in shared)
 
 
+@pytest.mark.slow
 def test_a_sparsified_model_gives_what_it_gave_with_its_zeros(monkeypatch):
     rng = np.random.default_rng(0)
     states, actions = rng.normal(size=(300, 2)), rng.normal(size=(300, 1))

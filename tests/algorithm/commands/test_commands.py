@@ -141,6 +141,7 @@ def test_train_logs_every_update_of_a_short_run(trained):
     assert len(set(curve[:, 1])) == len(curve)
 
 
+@pytest.mark.slow
 def test_train_hands_its_options_over(data_file, tmp_path):
     fine(
         *("train", data_file, "-o", tmp_path / "m.zip", "--algo", "nopg_s", "--policy", "LinearPolicy", "--updates", 1),
@@ -381,6 +382,7 @@ def metadata(path) -> dict:
     return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
 
 
+@pytest.mark.slow
 def test_export_takes_names_and_knows_the_data(trained, tmp_path):
     text = fine(
         *("export", trained.path, tmp_path / "new" / "p.onnx", "--control-period-s", 0.05, "--action-names", "torque"),

@@ -138,6 +138,7 @@ def test_convert_there_and_back_is_exact(tmp_path, name):
     assert_same_bits(dataset, TransitionDataset.load(tmp_path / "back.npz"))
 
 
+@pytest.mark.slow
 def test_convert_to_minari_by_id(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     dataset = trajectories((4, 3, 5, 2))
@@ -194,6 +195,7 @@ def test_files_that_are_there_are_kept_unless_asked(tmp_path):
     assert_same_bits(full_dataset(seed=0), TransitionDataset.load(older))
 
 
+@pytest.mark.slow
 def test_failed_conversion_leaves_nothing(tmp_path, monkeypatch):
     source = trajectories([4] * 10).save(tmp_path / "in.npz")
     replace, calls = os.replace, []
@@ -237,6 +239,7 @@ def test_wrong_options_are_one_line_and_write_nothing(tmp_path, options, message
 # --- merge
 
 
+@pytest.mark.slow
 def test_merge_puts_files_of_any_format_together(tmp_path):
     parts = [trajectories((4, 3), seed=0), trajectories((2, 5), seed=1)]
     paths = [parts[0].save(tmp_path / "a.csv"), parts[1].save(tmp_path / "b.h5")]

@@ -12,6 +12,7 @@ from sb3_nopg.commands import main
 from sb3_nopg.commands.group import COMMANDS
 
 
+@pytest.mark.slow
 def test_help_and_the_package_wait_for_neither_torch_nor_sb3():
     program = (
         "import sys, sb3_nopg\n"

@@ -57,6 +57,7 @@ def test_the_command_is_the_python_function_and_writes_what_it_says(tmp_path):
     assert imread(tmp_path / "out" / "stress.png")[..., :3].std() > 0.05
 
 
+@pytest.mark.slow
 def test_a_good_policy_holds_and_nothing_hurts(tmp_path):
     said = fine("stress", write_policy(tmp_path / "good.onnx"), *SHORT)
     assert "40 of 40 held for 3 s, 100 % (95 % interval 91.2 to 100 %)" in said
@@ -77,6 +78,7 @@ def test_voltage_and_rate_are_the_policys_own_unless_given(tmp_path):
     assert figures == [(7.0, 100.0), (2.5, 100.0)]
 
 
+@pytest.mark.slow
 def test_a_policy_may_take_the_angle_itself(tmp_path):
     # Not sin θ, cos θ, but θ and a zero.
     names = ("x_dot", "theta", "cos_theta", "x", "theta_dot")
@@ -89,6 +91,7 @@ def test_a_policy_may_take_the_angle_itself(tmp_path):
     assert "y" in refused("stress", unknown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("obstacle", ["no onnx", "a batch that acts otherwise"])
 def test_a_policy_that_takes_only_one_observation_is_asked_for_each(tmp_path, monkeypatch, obstacle):
     def other(path):

@@ -481,6 +481,7 @@ def attach_td3s_pickle(model, td3, tmp_path):
     model.load_replay_buffer(tmp_path / "td3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attach", [attach_by_set_dataset, attach_td3s_pickle], ids=["set_dataset", "load_replay_buffer"])
 def test_a_model_built_without_data_learns_once_it_has_some(tmp_path, td3, attach):
     model = make_nopg("MlpPolicy", "Pendulum-v1", seed=0, device="cpu", **{"n_neighbors": 50, **BANDWIDTHS})

@@ -44,6 +44,7 @@ def jumps_in(states, actions, ids=None):
     return find_jumps(states[same], actions[same], states[same + 1], ids[same])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GENERATORS)
 def test_clean_data_raise_no_alarm_and_forgotten_restarts_do(name):
     env_id, behaviour = GENERATORS[name]

@@ -17,6 +17,7 @@ def data(n: int, **fields: object) -> TransitionDataset:
     )
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans(), min_size=1))
 def test_an_episode_goes_on_to_the_row_that_ends_it(ends):
     expected, number = [], 0
@@ -26,6 +27,7 @@ def test_an_episode_goes_on_to_the_row_that_ends_it(ends):
     assert labels_from_ends(np.array(ends)).tolist() == expected
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-3, 3), min_size=1))
 def test_episodes_are_numbered_as_they_begin(labels):
     known: dict[int, int] = {}

@@ -38,6 +38,7 @@ def test_actions_are_drawn_as_they_are_held():
     np.testing.assert_allclose(line[:3], [[0, dataset.actions[0, 0]], [1, dataset.actions[0, 0]], [1, dataset.actions[1, 0]]])
 
 
+@pytest.mark.slow
 def test_samples_without_episodes_are_histograms():
     figure = plot_data(data(2).named(["x [m]", "v"], ["u"]))
     assert figure.axes[0].get_xlabel() == "x [m]"

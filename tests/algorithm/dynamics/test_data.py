@@ -33,6 +33,7 @@ def test_rows_in_no_order():
     np.testing.assert_allclose(model.nodes.fields[0].maps.action_slope[0].numpy(), B, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_steps_that_were_cut_short_by_an_end_teach_nothing():
     data = record(linear, linear_reward, n_episodes=40, ends=lambda state: abs(state[0]) > 0.8)
     assert 5 < data.terminals.sum() < len(data) / 2

@@ -45,6 +45,7 @@ def test_too_few_transitions_are_refused():
     assert caught.value.field == "dataset"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [8, 12, 19, 25])
 def test_a_handful_of_transitions_is_enough_for_one_affine_model(length):
     model = DynamicsModel.fit(record(linear, linear_reward, n_episodes=1, length=length), n_nodes=50)

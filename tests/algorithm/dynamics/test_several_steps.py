@@ -52,6 +52,7 @@ def test_a_ridge_that_spoils_several_steps_is_not_taken(coarse):
     assert left[0] < 0.5 * left[1]
 
 
+@pytest.mark.slow
 def test_what_is_predicted_ahead_is_what_follows():
     """Of a system that is known exactly nothing is left, which the floor of 10⁻⁶ stands for; of another's actions much is."""
     data = prepared(record(linear, linear_reward, n_episodes=30))

@@ -88,6 +88,7 @@ def test_starts_beyond_the_stop_do_not_move_it():
     assert found[0, 2] == TOP_SPEED
 
 
+@pytest.mark.slow
 def test_a_column_of_two_values_does_not_hide_a_stop():
     data, rng = swung(), np.random.default_rng(0)
 
@@ -98,6 +99,7 @@ def test_a_column_of_two_values_does_not_hide_a_stop():
     assert [stop.coordinate for stop in stops_of(told)] == [0, 0]
 
 
+@pytest.mark.slow
 def test_what_never_changes_in_an_episode_has_no_stop():
     """A set point, often at an end of its range: it stays where it is, and nothing stops it."""
     set_points = np.clip(np.random.default_rng(1).uniform(-1.4, 1.4, 40), -1.0, 1.0)
@@ -141,6 +143,7 @@ def test_an_end_of_the_task_at_top_speed_is_not_because_of_it(model):
     assert stops_of(replace(data, terminals=terminals)) == model.choices.stops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_stopped", [1, 2])
 def test_one_step_is_enough_at_an_end_of_the_observation_space(n_stopped):
     data = swung()
@@ -163,6 +166,7 @@ def against_a_wall(states, actions):
     return np.column_stack([position.clip(-1.0), np.where(position < -1.0, 0.0, velocity)])
 
 
+@pytest.mark.slow
 def test_a_wall_is_more_than_a_stop():
     data = record(against_a_wall, start=(1.0, 0.5), n_episodes=40)
     assert (data.next_observations[:, 0] == -1.0).sum() > 10

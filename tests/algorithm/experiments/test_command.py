@@ -52,6 +52,7 @@ def test_without_recordings_all_leaves_out_what_needs_them(stand_in, tmp_path):
     assert "no recordings are given" in asked.output
 
 
+@pytest.mark.slow
 def test_a_report_asks_for_no_recordings(stand_in, tmp_path):
     """Trials have a name that only the recordings know, or the results."""
     monkeypatch, command = stand_in
@@ -129,6 +130,7 @@ def stand_in(tmp_path, monkeypatch):
     return monkeypatch, command
 
 
+@pytest.mark.slow
 def test_the_command_line_runs_all_and_goes_on_after_a_failure(stand_in, tmp_path):
     failed = nopg("reproduce", "all", "--seeds", 3, "-o", tmp_path)
     assert failed.exit_code == 1

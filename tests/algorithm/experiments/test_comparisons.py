@@ -262,6 +262,7 @@ def test_nopg_reports_its_last_evaluation_and_others_their_best(method):
         assert [n for n, _ in result["evaluations"]] == evaluate.seen
 
 
+@pytest.mark.slow
 def test_self_normalised_weights_lead_elsewhere():
     data, behavior = pendulum_trials.random_data(600, seed=0)
     policies = []
@@ -316,6 +317,7 @@ def test_the_papers_factor_is_not_applied_to_levels_that_the_rule_has_bridged(mo
     assert methods._action_factors(np.column_stack([grid.actions, np.arange(32.0)]), 50.0) == [1.0, 50.0]
 
 
+@pytest.mark.slow
 def test_d3rlpy_learns_in_its_own_environment(monkeypatch, tmp_path, module_patch):
     called = []
 
@@ -359,6 +361,7 @@ def test_demonstrations_cost_one_a_step_and_are_drawn_by_seed():
     assert len(everything.episode_starts) == 10
 
 
+@pytest.mark.slow
 def test_curves_stand_under_the_steps_that_they_took(tmp_path):
     comparison = Comparison("test", "samples", "samples", paper={}, notes=("A note.",))
     seeds, curve = range(3), [[0, -9.0], [100, -50.0]]
@@ -376,6 +379,7 @@ def test_curves_stand_under_the_steps_that_they_took(tmp_path):
     assert "--quick" not in text
 
 
+@pytest.mark.slow
 def test_a_learning_curve_can_stand_alone(tmp_path):
     comparison = Comparison("test", "samples", "samples", paper={}, notes=())
     results = [({"method": "online", "seed": n}, {"return": -n, "curve": [[0, -9.0], [200, -n]]}) for n in range(3)]
@@ -426,6 +430,7 @@ KERNELS = {"state_bandwidth": 0.1, "action_bandwidth": 0.3, "next_state_bandwidt
 PLAIN = {**KERNELS, "weights": "local_constant", "n_neighbors": None}
 
 
+@pytest.mark.slow
 def test_kernel_value_iteration_is_the_fixed_point_of_the_greedy_equation():
     data, gamma, candidates = line_world(), 0.9, np.array([[-1.0], [0.0], [1.0]])
     model = KernelValueIteration(data, gamma=gamma, initial_states=[[0.5]], candidates=candidates, **PLAIN)

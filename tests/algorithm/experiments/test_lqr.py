@@ -133,6 +133,7 @@ def test_distances_are_from_the_behaviour():
     assert len(rows) < len(DISTANCES)
 
 
+@pytest.mark.slow
 def test_the_true_gradient_leads_to_the_optimum():
     path = ascend(lambda gains: true_gradient("regulator", "deterministic", gains), np.array([-4.0, -2.0]), 0.2, 120)
     assert path[0] == [-4.0, -2.0]

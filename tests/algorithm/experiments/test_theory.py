@@ -95,6 +95,7 @@ def test_the_engine_estimates_the_limit_and_not_the_truth():
     assert np.abs(estimate - limit)[middle].max() < 0.2 * bias
 
 
+@pytest.mark.slow
 def test_the_estimate_is_the_one_that_the_theorem_is_about(monkeypatch):
     """Kernel weights as they are, whatever the library's defaults become."""
     built = []

@@ -100,6 +100,7 @@ def test_large_data_sets_are_judged_by_a_part_and_corrected_for_their_size():
     assert many / few == pytest.approx(100 ** (-1 / 5), rel=0.3)
 
 
+@pytest.mark.slow
 def test_far_clusters_keep_their_own_scale():
     rng = np.random.default_rng(0)
     one_cluster = rng.normal(size=500)
@@ -179,11 +180,13 @@ def test_equal_values_that_differ_by_rounding_errors_are_equal():
     np.testing.assert_allclose(select(levels + noise), 1.0 / 19, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_levels_finer_than_a_density_needs_do_not_narrow_it():
     levels = np.repeat(np.linspace(-1, 1, 1000), 2)
     np.testing.assert_array_less(0.99 * levels.std() / 50 * (500 / 2000) ** 0.2, select(levels))
 
 
+@pytest.mark.slow
 def test_rounding_does_not_hide_the_density_beneath():
     values = np.random.default_rng(6).normal(size=1000)
     np.testing.assert_allclose(select(np.round(values, 2)), select(values), rtol=0.05)

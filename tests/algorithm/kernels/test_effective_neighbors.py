@@ -36,6 +36,7 @@ def test_few_samples_have_an_answer_too():
     assert 0.0 < float(bandwidth[0]) < 10.0
 
 
+@pytest.mark.slow
 def test_the_rule_by_name():
     rng = np.random.default_rng(1)
     observations, actions = np.c_[rng.normal(size=(300, 2)), np.ones(300)], rng.normal(size=(300, 1))

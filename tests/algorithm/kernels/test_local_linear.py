@@ -110,6 +110,7 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(of_displacements.th, "get_num_threads", lambda: 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 0.7, 2.0])
 @pytest.mark.parametrize("d_a", [1, 3])
 @pytest.mark.parametrize("large_part", [0.0, 1e6])

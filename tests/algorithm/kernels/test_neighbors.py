@@ -60,6 +60,7 @@ def test_auto_meets_its_tolerance_and_keeps_no_more_than_it_must(search, toleran
         assert one_less.max() > tolerance
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1000), scale=st.floats(0.01, 30.0), offset=st.floats(0.0, 1e5), n=st.integers(2, 60))
 def test_auto_meets_its_tolerance_whatever_the_data(seed, scale, offset, n):

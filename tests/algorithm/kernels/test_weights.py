@@ -34,6 +34,7 @@ def test_weights_equal_the_oracles():
     np.testing.assert_allclose(responsibilities(log_state, log_action)[0, 0], expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10_000), distance=st.floats(0.0, 1e8), spread=st.floats(1e-6, 1e6))
 def test_rows_sum_to_one_however_far_the_query(seed, distance, spread):
@@ -97,6 +98,7 @@ def test_keep_largest_keeps_the_largest(keep_largest):
         assert n_kept == 8 or row[mask].min() >= row[~mask].max()
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10_000), bound=st.floats(1e-6, 3.0))
 def test_kl_bound_holds_with_as_few_entries_as_possible(seed, bound):

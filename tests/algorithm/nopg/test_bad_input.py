@@ -348,6 +348,7 @@ def test_enough_cases():
     assert len(CASES) >= 40
 
 
+@pytest.mark.slow
 def test_the_input_that_cases_spoil_is_good():
     """Otherwise a case could fail for a reason that is not its own."""
     for env in ("Pendulum-v1", None, EnvWith()):

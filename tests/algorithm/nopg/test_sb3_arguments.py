@@ -77,6 +77,7 @@ def test_actions_have_the_shape_of_their_space(algorithm, shape):
     assert model.dataset.actions.shape == (40, int(np.prod(shape)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [SHAPE, ()])
 def test_reports_and_exports_take_actions_of_any_shape(shape, tmp_path: pathlib.Path):
     model = make(NOPG, shape)

@@ -150,6 +150,7 @@ def test_checkpoints_are_written_with_and_without_the_data(transitions: str, tmp
         np.testing.assert_allclose(parameters_of(checkpoint), parameters_of(model), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_every_n_timesteps_and_lists_of_callbacks():
     recorder, other = Recorder(lambda callback: callback.num_timesteps), Recorder(lambda callback: callback.n_calls)
     make().learn(7, callback=[EveryNTimesteps(3, recorder), other])

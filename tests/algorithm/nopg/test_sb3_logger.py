@@ -9,6 +9,7 @@ from helpers.drift import Recorder, both, learn_with_log, make
 from sb3_nopg import NOPGD, NOPGS
 
 
+@pytest.mark.slow
 def test_the_log_holds_all_that_tells_how_training_goes(tmp_path: pathlib.Path):
     model = make(NOPGS, n_neighbors=20, solver_tolerance=1e-7)
     rows = learn_with_log(model, tmp_path, 20, log_interval=5)
@@ -77,6 +78,7 @@ def test_the_logged_return_is_that_of_the_policy_before_its_update(tmp_path: pat
     np.testing.assert_allclose([float(row["train/estimated_return"]) for row in rows], expected[:3], rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_tensorboard_runs_are_numbered_and_continued(tmp_path: pathlib.Path):
     model = make(tensorboard_log=str(tmp_path))
 

@@ -208,6 +208,7 @@ def test_evaluate_policy_in_one_environment_and_in_several(transitions: str):
     assert mean > untrained
 
 
+@pytest.mark.slow
 def test_the_prediction_loop():
     model = make_model(make_vec_env(Rail, n_envs=2)).learn(5)
     env = model.get_env()
@@ -220,6 +221,7 @@ def test_the_prediction_loop():
     assert rewards.shape == dones.shape == (2,)
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_the_predicted_return_at_each_update(tmp_path: Path):
     model = make_model(tensorboard_log=str(tmp_path))
     model.learn(4, log_interval=1, tb_log_name="rail")

@@ -171,6 +171,7 @@ def test_observations_are_normalised_by_the_data_unless_told_not_to():
     assert raw.observation_std.tolist() == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_units_of_the_observations_do_not_matter():
     data = drift_data()
     scaled = TransitionDataset(

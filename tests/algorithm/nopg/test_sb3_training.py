@@ -29,6 +29,7 @@ def test_continuing_is_the_same_as_not_stopping():
     np.testing.assert_array_equal(parameters_of(in_two), parameters_of(in_one_go))
 
 
+@pytest.mark.slow
 @both
 def test_zero_updates_change_nothing(transitions: str):
     model = make(transitions=transitions)

@@ -147,6 +147,7 @@ def test_network_in_float64_is_exported(tmp_path):
     np.testing.assert_allclose(run(model.export(tmp_path / "policy.onnx"), observations()), wanted, rtol=0, atol=4e-5)
 
 
+@pytest.mark.slow
 def test_small_spread_about_a_large_mean_is_not_rounded_away(tmp_path):
     rng = np.random.default_rng(0)
     states = (1000.0 + 0.01 * rng.standard_normal((40, 3))).astype(np.float32)
@@ -183,6 +184,7 @@ def test_one_small_file_that_old_runtimes_read(tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_export_repeats_itself_and_leaves_the_model_as_it_was(tmp_path):
     model = MODELS["sac gsde"]()
     before, random_state = model.predict(observations(), deterministic=True)[0], th.get_rng_state()
@@ -193,6 +195,7 @@ def test_export_repeats_itself_and_leaves_the_model_as_it_was(tmp_path):
     assert not model.policy.training
 
 
+@pytest.mark.slow
 def test_digest_follows_the_parameters_and_nothing_else(tmp_path):
     model = nopg()
     digest = described(model.export(tmp_path / "policy.onnx"))["digest"]
@@ -234,6 +237,7 @@ def test_cart_pole_describes_itself(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_unknown_is_said_to_be_unknown_and_can_be_told(tmp_path):
     # How often a picture is drawn says nothing of how often an action is wanted.
     model = PPO("MlpPolicy", SpacesEnv(metadata={"render_fps": 50}))
@@ -267,6 +271,7 @@ def test_range_of_the_training_data(tmp_path):
     np.testing.assert_allclose(description["data_high"], model.dataset.observations.max(axis=0), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_steps", [30, 70])
 def test_range_of_a_replay_buffer_counts_what_was_stored(n_steps, tmp_path):
     """With VecNormalize, raw observations; with room left in the buffer, not its zeros."""
@@ -384,6 +389,7 @@ def test_bad_paths_are_refused(tmp_path):
         assert error.value.field == "path"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_failed_write_leaves_the_file_before_it(call, tmp_path, monkeypatch):
     def full(*_):

@@ -87,6 +87,7 @@ def test_flat_density_gives_the_mean_deviation():
     assert bias_bound_regression(3.0, 1e-300, np.array([0.2, 0.7])) == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_infinite_only_where_the_bound_overflows():
     assert precise_bound(1.0, 1.0, [37.0]) < mpmath.mpf("1e308")
     assert math.isfinite(bias_bound_regression(1.0, 1.0, [37.0]))

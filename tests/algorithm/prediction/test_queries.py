@@ -88,6 +88,7 @@ def oracle_view(model: NOPG, problem: OracleProblem) -> tuple[OracleProblem, ora
     return problem, policy, None if model.estimator.action_noise is None else model.estimator.action_noise.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy_name", ["MlpPolicy", "LinearPolicy"])
 @pytest.mark.parametrize(
     ("variant", "n_next_state_samples", "n_neighbors", "d_a"),
@@ -150,6 +151,7 @@ def test_q_is_the_reward_and_the_discounted_value_of_what_follows(deterministic:
     np.testing.assert_allclose(deterministic.q_values, expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{}, {"keep_largest": 5}, {"kl_bound": 0.1}, {"n_neighbors": 8}, {"n_next_state_samples": 3}]
 )
@@ -191,6 +193,7 @@ def test_start_states_are_those_of_the_episodes_where_none_are_given():
     assert told.estimated_return() == given.estimated_return()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_estimated_return_rises_with_training(variant: str):
     model = model_of(random_problem(), variant=variant)
@@ -207,6 +210,7 @@ def test_answers_follow_the_parameters(trained: NOPG):
         assert not np.allclose(query(trained), before[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_answer_at_a_state_does_not_depend_on_what_else_is_asked(variant: str):
     model = model_of(random_problem(), variant=variant).learn(3)
@@ -333,6 +337,7 @@ def test_without_data_a_query_says_what_is_missing(query: Callable[[NOPG], Any],
 # --- Queries and the life of a model -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, None])
 @pytest.mark.parametrize("variant", ["D", "S"])
 def test_answers_survive_saving_and_loading(variant: str, seed: int | None, tmp_path):

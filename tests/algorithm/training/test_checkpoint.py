@@ -207,6 +207,7 @@ def test_the_coarse_model_goes_on_at_its_age(tmp_path, monkeypatch, max_dense_ce
     assert_same_bits(finish(resumed, 20), build(data, **settings).learn(20))
 
 
+@pytest.mark.slow
 def test_random_numbers_of_callbacks_go_on(tmp_path):
     class Draws(BaseCallback):
         def __init__(self) -> None:
@@ -239,11 +240,13 @@ def test_patience_and_the_best_so_far_are_remembered(tmp_path, at):
     assert model.learn(10).num_timesteps == 10
 
 
+@pytest.mark.slow
 def test_patience_counts_from_where_training_goes_on():
     model = build(pushed_point(), patience=5).learn(3)
     assert model.learn(4, reset_num_timesteps=False).num_timesteps == 7
 
 
+@pytest.mark.slow
 def test_held_out_data_must_be_given_again(tmp_path):
     data, held_out, path = pushed_point(), pushed_point(30, seed=5), tmp_path / "run.ckpt"
     build(data, held_out=held_out).learn(2, callback=NOPGCheckpointCallback(path))
@@ -366,6 +369,7 @@ def test_damaged_files_are_told(tmp_path):
         NOPG.resume(path, pushed_point())
 
 
+@pytest.mark.slow
 def test_other_circumstances_are_told(tmp_path, caplog):
     path = tmp_path / "run.ckpt"
     build(pushed_point()).learn(2, callback=NOPGCheckpointCallback(path))
@@ -392,6 +396,7 @@ def test_a_path_names_a_file(tmp_path):
     assert path.is_file()
 
 
+@pytest.mark.slow
 def test_checkpoints_come_at_their_interval(tmp_path, capsys):
     callback = NOPGCheckpointCallback(tmp_path / "run.ckpt", interval=4, verbose=1)
     build(pushed_point(), verbose=1).learn(9, callback=callback, log_interval=None)

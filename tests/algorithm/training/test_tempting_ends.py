@@ -84,6 +84,7 @@ def test_actions_that_were_never_varied_are_announced(caplog):
         assert ("All recorded actions are 0.5 in column 0" in caplog.text) is told
 
 
+@pytest.mark.slow
 def test_a_goal_is_announced_too_and_training_goes_on(caplog):
     """Who drives up the hill is meant to arrive: the sentence says so."""
     data = TransitionDataset.load(demonstration_file("mountain_car_scripted"))

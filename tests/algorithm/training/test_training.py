@@ -84,6 +84,7 @@ def test_single_precision_learns_with_default_settings(gamma):
     assert model.estimated_return() == pytest.approx(reference.estimated_return(), rel=0.02)
 
 
+@pytest.mark.slow
 def test_narrow_bandwidths_are_told_once(caplog):
     model = build(scattered(d_s=5))
     with caplog.at_level(logging.WARNING):
@@ -117,6 +118,7 @@ def test_scattered_data_does_not_wake_the_fallbacks(caplog):
     assert np.median(iterations) < 100
 
 
+@pytest.mark.slow
 def test_parameters_learned_without_normalisation_are_not_given_one():
     near = scattered()
     data = TransitionDataset(near.observations + 3.0, near.actions, near.rewards, near.next_observations + 3.0, near.terminals)

@@ -195,6 +195,7 @@ def test_a_phase_that_fails(policy, tmp_path):
     assert set(programs(result)) == {"Flight log", "Picture"}
 
 
+@pytest.mark.slow
 def test_a_dry_run(policy):
     result = fast_deploy(policy, "--dry-run", "--log", "dry.npz", "--no-plot")
     assert result.exit_code == 0, result.output
@@ -328,6 +329,7 @@ def test_what_collecting_refuses(tmp_path, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_collecting_where_a_phase_fails_or_nobody_answers(tmp_path):
     backwards = write_rig(tmp_path / "backwards.yaml", motor={"sign": -1})
     assert invoke(collect, "--fast", "--rig", backwards, "--log", "a.npz").exit_code == 4

@@ -29,6 +29,7 @@ def test_a_page_sees_what_the_loop_shows():
         assert (shown["now"]["x"], shown["now"]["misses"]) == (0.1, 3)
 
 
+@pytest.mark.slow
 def test_counts_that_grow_in_every_cycle_are_shown_now_and_then_and_new_ones_at_once():
     texts = []
     with OperatorConsole(linger_s=0.0) as console:
@@ -62,6 +63,7 @@ def test_a_console_that_is_gone_does_not_hold_the_loop(number, caplog):
     assert ("The console had died, or hung, before the flight was over" in caplog.text) == (number == signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_display_that_fails_does_not_take_the_stop_along(caplog):
     class Broken:
         def update(self, snapshot):

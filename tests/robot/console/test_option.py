@@ -101,6 +101,7 @@ def test_one_that_cannot_be_served_is_said_before_anything_moves(tmp_path, monke
     assert not (tmp_path / "f.npz").exists()
 
 
+@pytest.mark.slow
 def test_a_loop_that_hangs_is_told_before_the_program_ends_itself(tmp_path, monkeypatch):
     """Otherwise the page would take a program that has cut the motor for one that was killed."""
     left, stop = [], StopRequest()

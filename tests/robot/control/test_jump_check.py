@@ -39,6 +39,7 @@ def first_jump(readings: list[tuple[float, float, float]], of: Readings | None =
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     gaps=st.lists(st.floats(0.001, 0.03), min_size=2, max_size=60),
@@ -86,6 +87,7 @@ def test_a_reading_that_came_late_is_no_jump_where_readings_are_stamped_on_arriv
     assert first_jump(readings, bridge.readings, x_dot=1.0) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_that_a_cart_does_with_its_largest_voltage_is_a_jump(seed: int):
     """24 V at random, against the stops too, with a pole that spins."""

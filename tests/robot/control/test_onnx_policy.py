@@ -281,6 +281,7 @@ def test_huge_file_is_refused_unread(tmp_path):
     assert_refused(path, "65 MiB", "64 MiB")
 
 
+@pytest.mark.slow
 def test_needs_neither_torch_nor_onnx_and_says_nothing(path):
     script = (
         "import sys\n"

@@ -373,6 +373,7 @@ def test_a_cart_and_a_pole_that_may_stand_still(checks: Checks, changes: dict[st
     assert follow(supervisor(checks), *repeated(3000, **changes))[-1].fault is None
 
 
+@pytest.mark.slow
 def test_one_reading_that_counts_is_enough_under_little_voltage():
     for raw in ((0.0, 1.0), (1.0, 0.0)):
         steps = [situation(asked=1.4, raw=(raw[0] * (n // 400), raw[1] * (n // 400))) for n in range(3000)]
@@ -384,6 +385,7 @@ def test_a_longer_time_of_the_rig_file_holds_for_both_readings_too():
     assert follow(supervisor(frozen_s=2.0), *repeated(1003, asked=0.1))[-1].fault is not None
 
 
+@pytest.mark.slow
 def test_a_last_digit_that_trembles_is_no_travel():
     trembling = [situation(x=2e-5 * (n % 2), raw=(n % 2, 0.0)) for n in range(3000)]
     assert follow(supervisor(), *trembling)[-1].fault is None
@@ -483,6 +485,7 @@ POLICIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("volt", [5.0, 8.0])
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_policy_throws_the_cart_against_a_stop(name: str, volt: float):
@@ -492,6 +495,7 @@ def test_no_policy_throws_the_cart_against_a_stop(name: str, volt: float):
         assert hardest_impact(policy(name, volt, rng), start, volt, 2.5) <= STOP_SPEED_M_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("volt", [5.0, 8.0])
 @pytest.mark.parametrize("name", ["nearest stop", "brakes, then does not"])
 def test_a_pole_that_spins_drags_the_cart_along_but_not_much(name: str, volt: float):

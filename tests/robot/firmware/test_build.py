@@ -37,6 +37,7 @@ def test_other_settings_make_other_files(build, tmp_path):
     assert (tmp_path / "build" / "atmega328p.hex").read_bytes() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -265,6 +265,7 @@ def test_fidelity_reads_the_longest_episode(tmp_path, jitter_s):
         assert row["theta_rmse_rad"] < 5e-3, row
 
 
+@pytest.mark.slow
 def test_cycles_left_out_are_filled_and_long_gaps_end_the_recording(tmp_path):
     path = simulated_flight(tmp_path / "run.npz", RIG, 4.0, seed=1)
     arrays = dict(np.load(path))

@@ -70,6 +70,7 @@ def figure_of(log, monkeypatch, tmp_path):
     return kept[0]
 
 
+@pytest.mark.slow
 def test_picture_shows_limits_phases_and_interventions(path, monkeypatch, tmp_path):
     figure = figure_of(path, monkeypatch, tmp_path)
     cart, pole, cart_speed, volts, timing, interventions, pole_speed = figure.axes

@@ -102,6 +102,7 @@ class TestFrames:
         assert received == sent
         assert decoder.dropped.total == 0
 
+    @pytest.mark.slow
     @given(frames)
     def test_bytes_are_those_of_slow_and_obvious_code(self, frame: Frame) -> None:
         kind = next(number for number, known in protocol.MESSAGES.items() if known is type(frame.message))

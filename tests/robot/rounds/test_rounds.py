@@ -184,6 +184,7 @@ def test_the_table_has_a_line_for_each_round(folder):
 # --- Voltages to learn from -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_random_voltages_are_held_and_pull_to_the_middle():
     act = held_voltages(5.0, 0.3, np.random.default_rng(0))
     middle = np.array([act(np.zeros(5))[0] for _ in range(4000)])

@@ -268,6 +268,7 @@ def test_a_motor_that_turns_the_wrong_way_fails_the_self_test(tmp_path):
     assert_cut(log, cart)
 
 
+@pytest.mark.slow
 def test_wrong_signs_in_the_rig_file_fail_the_self_test(tmp_path):
     for number, section in enumerate(
         ({"motor": {"sign": -1}}, {"sensors": {"cart_sign": -1}}, {"sensors": {"pole_sign": -1}})
@@ -296,6 +297,7 @@ def test_a_dead_encoder_fails_the_self_test(tmp_path, which):
     assert_cut(log, cart)
 
 
+@pytest.mark.slow
 def test_a_stop_that_is_not_where_homing_expects_it(tmp_path):
     saboteur = Saboteur("home", lambda s: setattr(s.cart, "rail_ends_m", (-0.407, 0.3)))
     summary, log, cart = run(tmp_path, saboteur=saboteur)
@@ -342,6 +344,7 @@ def test_outside_of_the_training_data(tmp_path):
             assert "x_dot" in next(i.message for i in read_flight(path).interventions if i.reason == "outside_data")
 
 
+@pytest.mark.slow
 def test_a_recorder_that_fails_ends_the_run(tmp_path, monkeypatch):
     saboteur = Saboteur("run", lambda s: monkeypatch.setattr(deployment.FlightRecorder, "record", fail))
 

@@ -108,6 +108,7 @@ def from_hanging(cart: SimulatedCart) -> float:
     return abs(math.remainder(cart.state[1] - math.pi, 2.0 * math.pi))
 
 
+@pytest.mark.slow
 def test_whoever_leaves_while_the_pole_is_lifted_leaves_it_hanging():
     cart = SimulatedCart()
     cart.set_voltage(1e-3)

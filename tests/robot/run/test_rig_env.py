@@ -44,6 +44,7 @@ def test_evaluate_policy_works_on_a_rig(env, tmp_path):
     assert len(log.transitions()["observations"]) >= 198
 
 
+@pytest.mark.slow
 def test_observations_are_those_of_the_simulator(env):
     observation, _ = env.reset(seed=0)
     assert env.observation_space.contains(observation)
@@ -152,6 +153,7 @@ def test_a_script_that_dies_does_not_leave_the_motor_on(tmp_path):
     assert read_flight(tmp_path / "flight.npz").complete
 
 
+@pytest.mark.slow
 def test_a_signal_stops_the_rig_in_the_next_step(env):
     # A shell lets programs in the background ignore Ctrl-C.
     before = signal.getsignal(signal.SIGINT)

@@ -56,6 +56,7 @@ class TestPush:
         assert 0.004 < summary.latency_s < 0.012
         assert read_flight(tmp_path / "log.npz").summary["latency_s"] == summary.latency_s
 
+    @pytest.mark.slow
     def test_a_cart_that_creeps_does_not_tell_and_is_not_flown(self, tmp_path: Any) -> None:
         file = fast_rig()
         plant = SimulatedPlant(file.connection, file.sensors, Creeping(operator=False))

@@ -157,6 +157,7 @@ def test_an_obstacle_on_the_rail():
     assert cart.state[0] == 0.2
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-24.0, 24.0), min_size=1, max_size=20))
 @settings(max_examples=30, deadline=None)
 def test_never_beyond_the_stops(volts: list[float]):
@@ -234,6 +235,7 @@ def driven(*args, **kwargs) -> SimulatedCart:
     return cart
 
 
+@pytest.mark.slow
 def test_nobody_lifts_the_pole_of_a_cart_that_has_not_moved():
     """A deployment that connects later would take the upright pole for a hanging one."""
     cart = SimulatedCart()

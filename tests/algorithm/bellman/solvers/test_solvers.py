@@ -251,6 +251,7 @@ def test_coarse_model_is_built_anew_after_a_while():
     assert float((coarse.precondition(x) - before).abs().max()) > 0.1
 
 
+@pytest.mark.slow
 def test_a_coarse_model_whose_cells_all_touch_takes_larger_ones(monkeypatch):
     monkeypatch.setitem(coarse_module._MAX_DENSE_CELLS, "cpu", 0)
     rng = np.random.default_rng(6)

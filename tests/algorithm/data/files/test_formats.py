@@ -283,6 +283,7 @@ def minari_root(tmp_path, monkeypatch):
     return tmp_path / "minari"
 
 
+@pytest.mark.slow
 def test_minari_reads_our_data_as_we_meant_it(minari_root):
     dataset = trajectories(lengths=(4, 3, 5))
     assert dataset.save("minari:pole/random-v3") == minari_root / "pole" / "random-v3"

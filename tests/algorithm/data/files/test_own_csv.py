@@ -270,6 +270,7 @@ def info(path, *arguments):
     return result
 
 
+@pytest.mark.slow
 def test_info_tells_names_units_and_what_was_done(tmp_path):
     rows = np.concatenate([swing(), swing(start=2.0)])[:, 1:]
     path = write(tmp_path / "run.csv", rows, HEAD.partition(",")[2])

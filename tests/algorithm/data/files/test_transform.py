@@ -104,6 +104,7 @@ def test_filters_that_choose_nothing_are_refused(where, message):
         full_dataset().filter(where)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(2, 6), min_size=4, max_size=9), n_parts=st.integers(1, 4), seed=st.integers(0, 9))
 def test_split_is_a_partition_that_cuts_no_episode(lengths, n_parts, seed):

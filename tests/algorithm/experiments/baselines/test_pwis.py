@@ -85,6 +85,7 @@ def finite_differences(model: PWIS, step: float = 1e-6) -> np.ndarray:
     return np.array(slopes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("self_normalized", [False, True])
 @pytest.mark.parametrize(
     ("policy", "policy_kwargs"),
@@ -250,6 +251,7 @@ def test_an_action_on_an_end_counts_with_the_probability_of_being_clipped():
     assert estimated.gradient == pytest.approx(slope, abs=0.01)
 
 
+@pytest.mark.slow
 def test_learns_and_reports_its_best():
     env = LQREnv(R=-0.01 * np.eye(2))
     start = np.diag([-3.0, -2.0])
