@@ -24,7 +24,7 @@ from sb3_nopg.experiments.baselines.d3rlpy_runner import train as train_d3rlpy
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3RLPY_VERSION
 from sb3_nopg.experiments.experiment import Result, Trial, device_of
 from sb3_nopg.experiments.first_tries import FIRST_TRIES, refused
-from sb3_nopg.experiments.task import Task, Watch
+from sb3_nopg.experiments.task import Stopwatch, Task
 from sb3_nopg.nopg import NOPG, NOPGD, NOPGS
 from sb3_nopg.paper import AS_IN_THE_PAPER
 
@@ -73,7 +73,7 @@ def run_method(task: Task, trial: Trial, dataset: TransitionDataset, behavior: B
     :return: ``return``, what the paper would report; ``learning_seconds``, what it took without judging; and what else is
         worth keeping
     """
-    watch = Watch()
+    watch = Stopwatch()
     result = _run(watch.over(task), trial, dataset, behavior)
     return {**result, "learning_seconds": round(watch.learning_seconds(), 3)}
 

@@ -59,7 +59,7 @@ class Task:
         return {} if self.also is None else self.also(model)
 
 
-class Watch:
+class Stopwatch:
     """What judging policies takes, which is no part of learning them."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Watch:
 
     def over(self, task: Task) -> Task:
         """
-        :param task: to be watched
+        :param task: to be timed
         :return: the same, whose judging is not counted
         """
         return replace(task, evaluate=self._timed(task.evaluate), also=None if task.also is None else self._timed(task.also))

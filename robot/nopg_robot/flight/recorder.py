@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
+from nopg_envs.command_line import write_atomically
 from nopg_robot.flight.journal import (
     COLUMNS,
     FORMAT_VERSION,
@@ -248,21 +249,19 @@ def seal_journal(path: str | os.PathLike[str]) -> None:
     :param path: of the log, not of its journal; also for a journal that a crash has left behind
     """
     target, source = Path(path), journal_path(path)
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial.npz")
     try:
         journal = read_journal(source)
         arrays = _sealed_arrays(journal)
-        with partial.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if target.exists():
-            raise FileExistsError("there is such a file already")
-        os.replace(partial, target)
+
+        def write(partial: Path) -> None:
+            with partial.open("wb") as stream:
+                np.savez_compressed(stream, **arrays)
+            if target.exists():
+                raise FileExistsError("there is such a file already")
+
+        write_atomically(target, write)
     except (OSError, JournalError) as error:
         raise RecorderError(f"{target}: the log could not be sealed: {error}; all of it is readable in {source}") from error
-    finally:
-        partial.unlink(missing_ok=True)
     # Readers take the sealed log where both are there.
     if journal.unread_bytes:
         _log.warning("%s: kept, as its last %d bytes are damaged and not in %s", source, journal.unread_bytes, target.name)
