@@ -12,14 +12,18 @@ import typer
 from rich.console import Console
 
 import nopg_envs  # noqa: F401 - makes the environments known
+from nopg_envs.cartpole.env import QuanserCartPoleEnv
+from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_robot.flight.log import FlightLog
 from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, working_alone
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
+from sb3_nopg.commands.rig_parameters import identified
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import note, one_line_errors
+from sb3_nopg.common.files import replacing
 from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted, plot_flown
 from sb3_nopg.prediction.following import follow
 from sb3_nopg.prediction.judge import judge
@@ -161,8 +165,21 @@ class _Learner:
         folder = self.following.folder
         model.save(folder / "model")
         with waiting("writing the report"):
-            write_report(make_report(model, stress=stress_of(model)), folder / "report.html")
+            write_report(make_report(model, stress=stress_of(model, self._parameters())), folder / "report.html")
             return model.export(folder / "policy.onnx")
+
+    def _parameters(self) -> CartPoleParameters:
+        """Of the rig by its flights, left in the round's folder; the simulator's own where flights tell no better."""
+        simulated = self._env.unwrapped
+        assert isinstance(simulated, QuanserCartPoleEnv)
+        logs = [path for one in self.shared.rounds for path in one.logs()]
+        found = identified(logs, simulated.options.nominal, self._seed)
+        if found is None:
+            note("the flights do not tell the rig's parameters: the report's simulated rigs are drawn around the shipped ones")
+            return simulated.options.nominal
+        with replacing(self.following.folder / "parameters.yaml") as partial:
+            found.save(partial)
+        return found
 
     def _judge(self, new: pathlib.Path, last: pathlib.Path) -> tuple[str, bool]:
         """What the data say of both; the new one is flown unless it is clearly worse, or goes where nothing was recorded."""

@@ -51,7 +51,7 @@ class FlownAgainstPredicted:
 
     @property
     def ratios(self) -> tuple[float | None, ...]:
-        """Of the errors to those that were promised: about 1 where the model was right about itself."""
+        """Of the errors to those that were promised: about 1 where they are what it had promised."""
         return tuple(
             None if one is None or other is None else one / max(other, 1e-12)
             for one, other in zip(self.flown, self.promised, strict=True)
@@ -78,7 +78,7 @@ class FlownAgainstPredicted:
         )
         if not told:
             return "The flights were too short to be compared with the prediction."
-        verdict = "They contradict the model" if self.contradicts else "The model was right about itself"
+        verdict = "They contradict the model" if self.contradicts else "They are about what it had promised"
         raised = f", and its noise is raised to {self.noise_scale:.2g} times what it was" if self.noise_scale > 1.0 else ""
         return f"Errors along the flights, against those that the model had promised: {told}. {verdict}{raised}."
 

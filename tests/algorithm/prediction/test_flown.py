@@ -43,7 +43,7 @@ def test_a_model_of_the_same_system_was_right_about_itself(model, learned_from):
     assert all(0.6 < ratio < 1.5 for ratio in compared.ratios)
     assert not compared.contradicts
     assert compared.noise_scale == 1.0
-    assert "was right about itself" in compared.text()
+    assert "about what it had promised" in compared.text()
 
 
 def test_a_system_that_has_changed_contradicts_it(model, learned_from):
