@@ -41,11 +41,11 @@ def _accelerations(
     voltage: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     p = parameters
-    cart_friction = p.cart_damping * cart_velocity + np.clip(
-        p.cart_coulomb / CART_STICTION_SPEED * cart_velocity, -p.cart_coulomb, p.cart_coulomb
+    cart_friction = p.cart_damping * cart_velocity + _within(
+        p.cart_coulomb / CART_STICTION_SPEED * cart_velocity, p.cart_coulomb
     )
-    pole_friction = p.pole_damping * angular_velocity + np.clip(
-        p.pole_coulomb / POLE_STICTION_SPEED * angular_velocity, -p.pole_coulomb, p.pole_coulomb
+    pole_friction = p.pole_damping * angular_velocity + _within(
+        p.pole_coulomb / POLE_STICTION_SPEED * angular_velocity, p.pole_coulomb
     )
     # The pole's angular acceleration were the cart held still; eliminating θ̈ leaves one equation for ẍ.
     torque = p.inverse_pole_length * p.gravity * sine - pole_friction
@@ -54,6 +54,11 @@ def _accelerations(
         1.0 - p.pole_coupling * p.inverse_pole_length * cosine**2
     )
     return cart_acceleration, torque + p.inverse_pole_length * cosine * cart_acceleration
+
+
+def _within(value: FloatArray, bound: float) -> FloatArray:
+    """What ``np.clip`` makes of it, in two thirds of the time."""
+    return np.minimum(np.maximum(value, -bound), bound)
 
 
 def rk4_step(parameters: CartPoleParameters, state: FloatArray, voltage: FloatArray | float, step_s: float) -> FloatArray:
@@ -71,18 +76,24 @@ def rk4_step(parameters: CartPoleParameters, state: FloatArray, voltage: FloatAr
     :return: state after the step, (…, 4)
     """
 
-    def derivative(at: FloatArray) -> FloatArray:
-        _, _, x_dot, theta_dot, sine, cosine = np.moveaxis(at, -1, 0)
-        cart, pole = _accelerations(parameters, sine, cosine, x_dot, theta_dot, np.asarray(voltage))
-        return np.stack([x_dot, theta_dot, cart, pole, theta_dot * cosine, -theta_dot * sine], axis=-1)
-
+    volts = np.asarray(voltage)
+    # Each of the six lies in one piece here, (6, …), which arithmetic goes through several times as fast.
     theta = state[..., 1:2]
-    start = np.concatenate([state, np.sin(theta), np.cos(theta)], axis=-1)
+    start = np.array([*np.moveaxis(state, -1, 0), np.sin(theta)[..., 0], np.cos(theta)[..., 0]])
+
+    def derivative(at: FloatArray) -> FloatArray:
+        _, _, x_dot, theta_dot, sine, cosine = at
+        cart, pole = _accelerations(parameters, sine, cosine, x_dot, theta_dot, volts)
+        slopes = np.empty_like(start)
+        slopes[0], slopes[1], slopes[2], slopes[3] = x_dot, theta_dot, cart, pole
+        slopes[4], slopes[5] = theta_dot * cosine, -theta_dot * sine
+        return slopes
+
     k1 = derivative(start)
     k2 = derivative(start + 0.5 * step_s * k1)
     k3 = derivative(start + 0.5 * step_s * k2)
     k4 = derivative(start + step_s * k3)
-    return (start + step_s / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4))[..., :4]
+    return np.stack([*(start + step_s / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4))[:4]], axis=-1)
 
 
 def linearize(parameters: CartPoleParameters) -> tuple[FloatArray, FloatArray]:
