@@ -288,8 +288,14 @@ def test_a_result_that_cannot_be_kept_is_a_failure(tmp_path):
 @pytest.fixture(scope="module")
 def cluster():
     distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
-    # A trial that kills workers would otherwise kill many before Dask tells.
-    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+    settings = {
+        # A trial that kills workers would otherwise kill many before Dask tells.
+        "distributed.scheduler.allowed-failures": 0,
+        # Workers, and those in place of the killed, are copies of a process that has imported torch: once, not each again.
+        "distributed.worker.multiprocessing-method": "forkserver",
+    }
+    with dask.config.set(settings):
+        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "sb3_nopg.experiments.runner"])
         local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     with local:
         yield local
