@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import savgol_filter
 
 Array = npt.NDArray[np.float64]
 
@@ -102,8 +101,8 @@ def angle_zero(recording: Recording) -> float:
     :return: δ, rad; 0 where the pole moves too little to tell
     """
     span = _odd_span(recording.dt_s)
-    x_accel = savgol_filter(recording.x, span, 3, deriv=2, delta=recording.dt_s)
-    theta_accel = savgol_filter(recording.theta, span, 3, deriv=2, delta=recording.dt_s)
+    x_accel = _derivative(recording.x, span, recording.dt_s, 2)
+    theta_accel = _derivative(recording.theta, span, recording.dt_s, 2)
     sine, cosine, speed = np.sin(recording.theta), np.cos(recording.theta), recording.theta_dot
     columns = np.stack(
         [
@@ -159,9 +158,7 @@ def _read_bench(name: str, arrays: Mapping[str, Any]) -> Recording:
         raise ValueError(f"u has {len(u)} samples for {n} of x; {n - 1} or {n} are expected")
     dt_s = _sampling_time(arrays, n)
     velocities = {
-        key: _signal(arrays, f"{key}_sg", n)
-        if f"{key}_sg" in arrays
-        else savgol_filter(signal, _odd_span(dt_s), 3, deriv=1, delta=dt_s)
+        key: _signal(arrays, f"{key}_sg", n) if f"{key}_sg" in arrays else _derivative(signal, _odd_span(dt_s), dt_s, 1)
         for key, signal in (("x_dot", x), ("theta_dot", theta))
     }
     return Recording(name=name, dt_s=dt_s, x=x, theta=theta, u=u[: n - 1], **velocities)
@@ -213,6 +210,13 @@ def _evened(time_s: Array, columns: Mapping[str, Array], dt_s: float) -> Mapping
         "theta": np.interp(grid_s, passed_s, columns["theta"]),
         "u": np.diff(np.interp(grid_s, passed_s, impulse)) / dt_s,
     }
+
+
+def _derivative(signal: Array, span: int, dt_s: float, order: int) -> Array:
+    # Imported here: it takes longer than all else, and most who import this file read no recording.
+    from scipy.signal import savgol_filter
+
+    return savgol_filter(signal, span, 3, deriv=order, delta=dt_s)
 
 
 def _signal(arrays: Mapping[str, Any], name: str, length: int | None = None) -> Array:
