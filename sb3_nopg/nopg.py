@@ -356,7 +356,7 @@ class NOPG(Questions, ResumableAlgorithm):
 
     def _make_update(self, total_timesteps: int) -> None:
         self.policy.shrink_std((self.num_timesteps + 1) / total_timesteps)
-        self.train()
+        super()._make_update(total_timesteps)
 
     def train(self, gradient_steps: int = 1, batch_size: int = 0) -> None:
         """

@@ -18,7 +18,7 @@ from nopg_robot.flight.log import FlightLog
 from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, working_alone
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
-from sb3_nopg.commands.rig_parameters import identified
+from sb3_nopg.commands.rig_parameters import NotToldError, identified
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
@@ -164,19 +164,23 @@ class _Learner:
     def _export(self, model: NOPG) -> pathlib.Path:
         folder = self.following.folder
         model.save(folder / "model")
+        stress = stress_of(model, self._parameters())
         with waiting("writing the report"):
-            write_report(make_report(model, stress=stress_of(model, self._parameters())), folder / "report.html")
+            write_report(make_report(model, stress=stress), folder / "report.html")
             return model.export(folder / "policy.onnx")
 
     def _parameters(self) -> CartPoleParameters:
-        """Of the rig by its flights, left in the round's folder; the simulator's own where flights tell no better."""
+        """Of the rig by its flights, left in the round's folder; the simulator's own where they tell no better."""
         simulated = self._env.unwrapped
         assert isinstance(simulated, QuanserCartPoleEnv)
         logs = [path for one in self.shared.rounds for path in one.logs()]
-        found = identified(logs, simulated.options.nominal, self._seed)
-        if found is None:
-            note("the flights do not tell the rig's parameters: the report's simulated rigs are drawn around the shipped ones")
-            return simulated.options.nominal
+        nominal = simulated.options.nominal
+        try:
+            with waiting("identifying the rig from its flights"):
+                found = identified(logs, nominal, self._seed)
+        except NotToldError as reason:
+            note(f"the report's simulated rigs are drawn around the shipped parameters: {reason}")
+            return nominal
         with replacing(self.following.folder / "parameters.yaml") as partial:
             found.save(partial)
         return found

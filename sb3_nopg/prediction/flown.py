@@ -51,7 +51,7 @@ class FlownAgainstPredicted:
 
     @property
     def ratios(self) -> tuple[float | None, ...]:
-        """Of the errors to those that were promised: about 1 where they are what it had promised."""
+        """Of the errors to those that were promised: about 1 where they are what the model had promised."""
         return tuple(
             None if one is None or other is None else one / max(other, 1e-12)
             for one, other in zip(self.flown, self.promised, strict=True)

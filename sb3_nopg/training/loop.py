@@ -19,8 +19,6 @@ class Learner(Protocol):
 
     num_timesteps: int
 
-    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None: ...
-
     def _make_update(self, total_timesteps: int) -> None: ...
 
     def _wants_to_stop(self, *, last: bool) -> bool: ...
@@ -36,7 +34,6 @@ def make_updates(learner: Learner, total_timesteps: int, callback: BaseCallback,
     :param log_interval: updates between two entries of the log, 0 for none
     """
     while learner.num_timesteps < total_timesteps:
-        learner._update_current_progress_remaining(learner.num_timesteps, total_timesteps)
         learner._make_update(total_timesteps)
         learner.num_timesteps += 1
         # Before the callbacks, so that a checkpoint knows of it.
@@ -62,6 +59,7 @@ class FixedDataAlgorithm(OffPolicyAlgorithm):
         """
 
     def _make_update(self, total_timesteps: int) -> None:
+        self._update_current_progress_remaining(self.num_timesteps, total_timesteps)
         self.train(gradient_steps=1, batch_size=self.batch_size)
 
     def _wants_to_stop(self, *, last: bool) -> bool:

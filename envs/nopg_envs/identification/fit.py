@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.identification.prediction import LONGEST_DELAY_S, Windows, errors, joined, windows_of
 from nopg_envs.identification.prediction_errors import FITTED, Problem
-from nopg_envs.identification.recordings import Array, Recording
+from nopg_envs.identification.recordings import Array, Recording, RecordingError
 
 WINDOW_S = 0.5
 EVERY_S = 0.1
@@ -49,17 +49,7 @@ def split(recordings: Sequence[Recording], start: CartPoleParameters, seed: int)
     :param seed: which files
     :return: training and validation windows
     """
-    parts = [
-        windows_of(
-            recording,
-            WINDOW_S,
-            every_s=EVERY_S,
-            rail_length_m=start.rail_length_m,
-            longest_delay_s=max(LONGEST_DELAY_S, start.input_delay_s),
-            source=number,
-        )[0]
-        for number, recording in enumerate(recordings)
-    ]
+    parts = [_windows(recording, start, number) for number, recording in enumerate(recordings)]
     if len(parts) > 1:
         spacing = max(2, min(4, len(parts)))
         held = set(range(int(np.random.default_rng(seed).integers(spacing)), len(parts), spacing))
@@ -74,6 +64,24 @@ def split(recordings: Sequence[Recording], start: CartPoleParameters, seed: int)
     if not len(training) or not len(validation):
         raise ValueError(f"{recordings[0].name}: too short to fit to one part and check with another; record 4 s or more")
     return [training], [validation]
+
+
+def has_windows(recording: Recording, start: CartPoleParameters) -> bool:
+    """
+    :param recording: perhaps too short, or all of it at an end of the rail
+    :param start: whose rail it is
+    :return: whether there is anything in it to fit to
+    """
+    try:
+        return len(_windows(recording, start, 0)) > 0
+    except RecordingError:
+        return False
+
+
+def _windows(recording: Recording, start: CartPoleParameters, number: int) -> Windows:
+    longest_delay_s = max(LONGEST_DELAY_S, start.input_delay_s)
+    where = {"rail_length_m": start.rail_length_m, "longest_delay_s": longest_delay_s}
+    return windows_of(recording, WINDOW_S, every_s=EVERY_S, source=number, **where)[0]
 
 
 def not_excited(batches: Sequence[Windows]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Recordings of a real (or simulated) cart-pole: reading and checking the files."""
 
+import contextlib
 import os
 import zipfile
 from collections.abc import Callable, Mapping
@@ -85,6 +86,19 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     )
 
 
+def read_stretches(path: str | os.PathLike[str]) -> list[Recording]:
+    """
+    :param path: of a sealed flight log
+    :return: every stretch of it within one episode, the longest first; the angle's zero is put right, as the longest tells it
+    """
+    try:
+        found = _read_stretches(Path(path).name, _read_arrays(Path(path)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordingError(f"{path}: {error}") from error
+    zero = angle_zero(found[0])
+    return [one.with_angle_zero(zero) for one in found]
+
+
 def angle_zero(recording: Recording) -> float:
     """
     What the pole's encoder reads when the pole is truly upright.
@@ -165,9 +179,14 @@ def _read_bench(name: str, arrays: Mapping[str, Any]) -> Recording:
 
 
 def _read_flight(name: str, arrays: Mapping[str, Any]) -> Recording:
+    """The longest stretch of a sealed log."""
+    return _read_stretches(name, arrays)[0]
+
+
+def _read_stretches(name: str, arrays: Mapping[str, Any]) -> list[Recording]:
     """
-    A sealed log of the rig's flight recorder: of the phases in which the pole was controlled, the longest stretch within one
-    episode. Its velocities are left alone: the rig's filter makes them late.
+    A sealed log of the rig's flight recorder: of the phases in which the pole was controlled, each stretch within one
+    episode, the longest first. Its velocities are left alone: the rig's filter makes them late.
     """
     shapes = {key: np.shape(arrays[key]) for key in _FLIGHT_ARRAYS}
     if len(set(shapes.values())) > 1 or len(shapes["x"]) != 1:
@@ -187,9 +206,20 @@ def _read_flight(name: str, arrays: Mapping[str, Any]) -> Recording:
     # Rounded, so that recordings of one rig share a sampling time.
     dt_s = max(1e-5, round(float(np.median(steps)), 5))
     breaks = (np.diff(run["episode"][once]) != 0) | (steps > _LONGEST_GAP_STEPS * dt_s)
-    stretch = max(np.split(once, np.flatnonzero(breaks) + 1), key=len)
-    x, theta, volt = (_signal(run, key)[stretch] for key in ("x", "theta", "applied_volt"))
-    return _read_bench(name, {**_evened(time_s[stretch], {"x": x, "theta": np.unwrap(theta), "u": volt}, dt_s), "dt": dt_s})
+    stretches = sorted(np.split(once, np.flatnonzero(breaks) + 1), key=len, reverse=True)
+    columns = {key: _signal(run, key) for key in ("x", "theta", "applied_volt")}
+
+    def read(stretch: np.ndarray) -> Recording:
+        x, theta, volt = (column[stretch] for column in columns.values())
+        even = _evened(time_s[stretch], {"x": x, "theta": np.unwrap(theta), "u": volt}, dt_s)
+        return _read_bench(name, {**even, "dt": dt_s})
+
+    found = [read(stretches[0])]
+    for stretch in stretches[1:]:
+        # Too short, which only matters where all are.
+        with contextlib.suppress(ValueError):
+            found.append(read(stretch))
+    return found
 
 
 def _evened(time_s: Array, columns: Mapping[str, Array], dt_s: float) -> Mapping[str, Array]:

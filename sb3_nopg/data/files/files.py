@@ -8,8 +8,6 @@ import numpy as np
 
 from sb3_nopg.common.errors import InputError, one_line
 
-# The page of the report takes it from here.
-
 # As many rows of a kind are named.
 _ROWS_NAMED = 5
 

@@ -64,7 +64,6 @@ class GradientMethod(ABC):
         self.optimizer = th.optim.Adam(self.policy.parameters(), lr=self.learning_rate)
         # Under SB3's name, for its callbacks: here, updates of the policy.
         self.num_timesteps = 0
-        self.progress_remaining = 1.0
         self.verbose = verbose
         self.logger: Logger = configure_logger(verbose=verbose)
 
@@ -107,9 +106,6 @@ class GradientMethod(ABC):
     @abstractmethod
     def _make_update(self, total_timesteps: int) -> None:
         """One step of the policy."""
-
-    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
-        self.progress_remaining = 1.0 - num_timesteps / total_timesteps
 
     def _wants_to_stop(self, *, last: bool) -> bool:
         return False

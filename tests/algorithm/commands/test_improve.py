@@ -8,12 +8,13 @@ from typer.testing import CliRunner
 
 from helpers.policy_files import write_policy
 from helpers.rigs import QUICK_PHASES, fast_rig
-from nopg_envs.identification import fit
+from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
 from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.rounds.flights import RigHalf
 from nopg_robot.rounds.folder import Learned, LearningFolder
 from sb3_nopg.commands import improve
 from sb3_nopg.commands.main import app
+from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.prediction.rollouts import Rollouts
 
 # Most of a flight's time is what comes before it: homing, centring, waiting for the pole to stand. And a loop that looks a
@@ -64,15 +65,27 @@ def test_a_task_that_is_a_program_needs_trust(tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_pictures")
 def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
-    # Short windows take less time.
-    monkeypatch.setattr(fit, "WINDOW_S", 0.1)
-    result = run(recorded.path, "--updates", 2)
+    own, asked = PARAMETER_SETS["identified"].replace(input_gain=1.0), []
+
+    def by_the_flights(logs, start, seed):
+        asked.append((logs, start))
+        return own
+
+    def stressed(model, parameters):
+        asked.append(parameters)
+        return stress_of(model, parameters)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(improve, "identified", by_the_flights)
+        patched.setattr(improve, "stress_of", stressed)
+        result = run(recorded.path, "--updates", 2)
     assert result.exit_code == 0, result.output
     assert "On the rig: nopg-learn" in result.output
     first = recorded.round(1)
     assert {path.name for path in first.folder.iterdir()} >= {"learned.json", "policy.onnx", "model.zip", "report.html"}
-    # Its flights are of the cart that is shipped: they tell its parameters a little better, or no better, which is said.
-    assert (first.folder / "parameters.yaml").exists() != ("do not tell the rig's parameters" in result.output)
+    # Simulated rigs are drawn around the one that the flights tell.
+    assert asked == [(recorded.round(0).logs(), PARAMETER_SETS["identified"]), own]
+    assert CartPoleParameters.load(first.folder / "parameters.yaml") == own
     assert first.learned.n_transitions == pytest.approx(400, abs=40)
     written = (first.folder / "policy.onnx").stat().st_mtime
     assert run(recorded.path).exit_code == 0
