@@ -6,7 +6,6 @@ import os
 # make tests that run side by side several times as slow.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import gc
 import importlib
 
 import pytest
@@ -59,13 +58,6 @@ def small_sizes():
         for module, name, size in SMALL:
             patch.setattr(module_of(module), name, size)
         yield whole
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish():
-    """What is there by now, torch and all tests, stays until the end: looking through it again and again takes time."""
-    gc.collect()
-    gc.freeze()
 
 
 # By the data, what was wanted of them, and the sizes.
