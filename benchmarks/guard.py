@@ -37,8 +37,8 @@ from nopg_robot.virtual.simulated_cart import SimulatedCart
 from nopg_robot.virtual.tcp import VirtualQuarcServer
 
 RESULT = Path(__file__).parent / "results" / "guard.json"
-# Patient, for computers that do other things as well; rig files that do not say have 0.02 s.
-GUARD_S = 0.1
+# What rig files have that do not say: one control period.
+GUARD_S = 0.02
 HOLD_S = 0.6
 N_WORDS = 5000
 

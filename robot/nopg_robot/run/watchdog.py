@@ -15,8 +15,6 @@ from nopg_robot.guard.spawn import IS_POSSIBLE, OutsideGuard
 from nopg_robot.plants.base import Plant, Reading
 from nopg_robot.rig.errors import SWITCH_OFF
 
-#: the process waits for so many times as long as the thread, which knows more and says more
-OUTSIDE_PATIENCE = 2.0
 #: a policy or a driver that has not come back after this time never will
 HANG_S = 3.0
 
@@ -114,7 +112,7 @@ class GuardedPlant:
             self._last_write_s = time.perf_counter()
             self._hushed_until_s = self._last_write_s + seconds
             if self._timeout_s is not None and self._volt != 0.0:
-                self._allow(seconds + OUTSIDE_PATIENCE * self._timeout_s)
+                self._allow(seconds + self._timeout_s)
 
     def speak(self) -> None:
         """The silence is over."""
@@ -137,7 +135,7 @@ class GuardedPlant:
         self._volt = volt
         # The process outside knows of a voltage before the motor does, and of its end afterwards.
         if volt != 0.0 and self._timeout_s is not None:
-            self._allow(OUTSIDE_PATIENCE * self._timeout_s)
+            self._allow(self._timeout_s)
         self._taken_volt = None
         applied = self._plant.write(self._volt)
         self._taken_volt = self._volt
@@ -151,7 +149,8 @@ class GuardedPlant:
             self._volt = 0.0
 
     def _watch(self) -> None:
-        # Four looks in the time: it cuts at most a quarter late. A plant that does not take the zero is asked again.
+        # Four looks in the time, the last of which finds three quarters of it gone by: the process outside waits for all of it,
+        # so that the thread, which says more, usually comes first. A plant that does not take the zero is asked again.
         look_s = HANG_S / 4.0 if self._timeout_s is None else min(self._timeout_s, HANG_S) / 4.0
         is_cut = False
         while not self._over.wait(look_s):
