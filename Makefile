@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Where it is set, every process would compile every file again: each of those that tests run in, and each that they start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo check test coverage lint type format bench wheel docs firmware clean
+.PHONY: help demo check quick test coverage lint type format bench wheel docs firmware clean
 .DEFAULT_GOAL := help
 
 help:
@@ -38,7 +38,11 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 demo: .venv/demo
 	$(BIN)/nopg demo
 
-check: lint type
+# Types are found out on one core while the others test.
+check: .venv/installed
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going type quick lint
+
+quick: .venv/installed
 	$(BIN)/pytest -m "not slow and not real_time" --numprocesses auto --dist worksteal
 
 # Tests with deadlines mostly wait, two files at a time. Those that compute fill the time meanwhile, and give way at once: by Linux's

@@ -170,7 +170,8 @@ def _evaluate(policy_file: Path, task: LearningTask, parameters: CartPoleParamet
 
 
 def _table(results: dict[str, Any]) -> str:
-    lines = ["| seed | learned | rounds | resumed | rig time / s | learning / s | wall / s | starts held |", "| --- " * 8 + "|"]
+    head = ("seed", "learned", "rounds", "resumed", "rig time / s", "learning / s", "wall / s", "starts held")
+    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for trial in results["trials"]:
         learned = {ExitCode.FINISHED: "yes", ExitCode.NOT_LEARNED: "no"}.get(
             trial["exit_code"], f"exit code {trial['exit_code']}"

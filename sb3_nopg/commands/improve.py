@@ -144,7 +144,8 @@ class _Learner:
             model = self._fit(before, 1.0 if learned is None else learned.noise_scale)
             compared = flown_against_predicted(model, before, flown)
             names = self._env.metadata["observation_names"]
-            plot_flown(model, flown, self.last.folder / "predicted.png", period_s=self._period_s, names=names)
+            picture = self.last.folder / "predicted.png"
+            plot_flown(model, before, flown, picture, period_s=self._period_s, names=names)
         return compared
 
     def _learn(self, updates: int, noise_scale: float) -> NOPG:

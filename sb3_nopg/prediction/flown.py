@@ -20,8 +20,6 @@ from sb3_nopg.data.plot import save_picture
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
 from sb3_nopg.dynamics.quality import model_errors, open_loop, windows
-from sb3_nopg.dynamics.stepping import Stepper
-from sb3_nopg.dynamics.trajectories import draw_noise
 
 STEPS = (1, 10, 50)
 #: errors above so many times those that were promised contradict a model
@@ -29,8 +27,11 @@ CONTRADICTS = 1.5
 #: the most by which noise is raised for it
 MOST_NOISE_SCALE = 3.0
 _MOST_PLACES = 300
-# Of a picture: predictions start again so often, in so many draws of the noise.
-_STRETCH, _N_DRAWS = 50, 64
+# Of a picture: predictions start again so often. What a model promises is asked after these steps, and lies between them else.
+_STRETCH = 50
+_ASKED_AFTER = (1, 2, 5, 10, 20, 35, _STRETCH)
+# Of a band that holds 95 % of errors that are normally distributed.
+_ROOT_MEAN_SQUARES = 1.96
 _FLOWN, _PREDICTED, _OUTSIDE = "#2d323c", "#2f6f4f", "#b3261e"
 
 
@@ -110,6 +111,7 @@ def flown_against_predicted(
 
 def plot_flown(
     model: DynamicsModel,
+    learned_from: TransitionDataset,
     flown: TransitionDataset,
     path: str | os.PathLike[str],
     *,
@@ -117,28 +119,17 @@ def plot_flown(
     names: Sequence[str] | None = None,
 ) -> pathlib.Path:
     """
-    The longest episode of a flight, and what the model predicts of it from every fiftieth state on: a band that holds 95 %
-    of its predictions, and in red what was flown outside of it.
+    The longest episode of a flight, and what the model predicts of it from every fiftieth state on: a band as wide as the
+    errors that it had promised, and in red what was flown outside of it.
 
     :param model: of the system, fitted before the flight
+    :param learned_from: what it was fitted to
     :param flown: what was recorded
     :param path: ``.png``, ``.pdf`` or ``.svg``
     :param period_s: of a step
     :param names: of the observation's columns
     """
-    data = _prepared(model, flown)
-    rows = _longest_episode(data)
-    recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
-    low, high = (np.full_like(recorded, np.nan) for _ in range(2))
-    for first in range(0, len(rows), _STRETCH):
-        stretch = rows[first : first + _STRETCH]
-        predicted = _draws(model, data, stretch)
-        # Angles that have wrapped are shown beside what was flown.
-        away = model.coordinates.difference(
-            th.from_numpy(predicted), th.from_numpy(recorded[first + 1 : first + 1 + len(stretch), None])
-        ).numpy()
-        ends = np.quantile(away, [0.025, 0.975], axis=1) + recorded[None, first + 1 : first + 1 + len(stretch)]
-        low[first + 1 : first + 1 + len(stretch)], high[first + 1 : first + 1 + len(stretch)] = ends
+    recorded, low, high = beside_its_band(model, learned_from, flown)
     outside = (recorded < low) | (recorded > high)
     labels = model.coordinates.names(names)
     figure = Figure(figsize=(9.0, 1.7 * len(labels) + 0.9), layout="constrained")
@@ -154,9 +145,48 @@ def plot_flown(
     panels[0].legend(loc="upper right", ncols=3)
     panels[-1].set_xlabel("time / s")
     share = f"{100 * float(outside[1:].mean()):.0f} %"
-    figure.suptitle(f"Predicted again from every fiftieth state on, 95 % of the draws: {share} was flown outside of it")
+    figure.suptitle(
+        f"Predicted again from every fiftieth state on, with twice the promised errors: {share} flown outside of them"
+    )
     save_picture(figure, pathlib.Path(path))
     return pathlib.Path(path)
+
+
+def beside_its_band(
+    model: DynamicsModel, learned_from: TransitionDataset, flown: TransitionDataset
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """
+    :param model: of the system, fitted before the flight
+    :param learned_from: what it was fitted to
+    :param flown: what was recorded
+    :return: coordinates along the longest episode, and the ends of the band that was predicted of it, NaN where there is none;
+        (t + 1, d) each
+    """
+    data = _prepared(model, flown)
+    rows = _longest_episode(data)
+    recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
+    half_width = _ROOT_MEAN_SQUARES * _promised(model, learned_from)
+    low, high = (np.full_like(recorded, np.nan) for _ in range(2))
+    for first in range(0, len(rows), _STRETCH):
+        stretch = rows[first : first + _STRETCH]
+        there = slice(first + 1, first + 1 + len(stretch))
+        predicted = model.coordinates.encode(th.from_numpy(open_loop(model, data, stretch[:1], len(stretch))[1:, 0]))
+        # Angles that have wrapped are shown beside what was flown.
+        middle = recorded[there] + model.coordinates.difference(predicted, th.from_numpy(recorded[there])).numpy()
+        low[there], high[there] = middle - half_width[: len(stretch)], middle + half_width[: len(stretch)]
+    return recorded, low, high
+
+
+def _promised(model: DynamicsModel, learned_from: TransitionDataset) -> np.ndarray:
+    """Root mean square of a coordinate's errors along left-out episodes after each step of a stretch, NaN where none tells."""
+    told = [one for one in model_errors(learned_from, model, _ASKED_AFTER).after if one.model is not None]
+    scale = _prepared(model, learned_from).states.std(dim=0).numpy()
+    if not told:
+        return np.full((_STRETCH, len(scale)), np.nan)
+    steps = np.arange(1, _STRETCH + 1)
+    known = np.array([one.by_coordinate for one in told]).T
+    after = [one.n_steps for one in told]
+    return np.stack([np.interp(steps, after, own, right=np.nan) for own in known], axis=1) * scale
 
 
 def _prepared(model: DynamicsModel, data: TransitionDataset) -> Prepared:
@@ -169,17 +199,3 @@ def _longest_episode(data: Prepared) -> np.ndarray:
         return np.arange(min(len(data.states), 1))
     episodes, counts = np.unique(data.labels, return_counts=True)
     return np.flatnonzero(data.labels == episodes[np.argmax(counts)])
-
-
-def _draws(model: DynamicsModel, data: Prepared, rows: np.ndarray) -> np.ndarray:
-    """Predicted states after each of some rows' actions, in several draws of the noise, (t, draws, d)."""
-    stepper = Stepper(model)
-    starts = np.repeat(rows[:1], _N_DRAWS)
-    situation = stepper.begin(data.states[starts].numpy(), model.past_of(data)[starts].numpy())
-    noise = draw_noise(model, len(rows), _N_DRAWS, th.Generator().manual_seed(0)).numpy()
-    found = []
-    for number, row in enumerate(rows):
-        actions = np.repeat(data.actions[[row]].numpy(), _N_DRAWS, axis=0)
-        situation, _ = stepper.step(situation, stepper.applied(actions), noise[number])
-        found.append(situation.states)
-    return np.stack(found)

@@ -149,8 +149,8 @@ class GuardedPlant:
             self._volt = 0.0
 
     def _watch(self) -> None:
-        # Four looks in the time, the last of which finds three quarters of it gone by: the process outside waits for all of it,
-        # so that the thread, which says more, usually comes first. A plant that does not take the zero is asked again.
+        # Four looks in the time, the last of which finds three quarters of it gone by. The process outside waits for it all,
+        # and so the thread, which says more, usually comes first. A plant that does not take the zero is asked again.
         look_s = HANG_S / 4.0 if self._timeout_s is None else min(self._timeout_s, HANG_S) / 4.0
         is_cut = False
         while not self._over.wait(look_s):

@@ -5,7 +5,7 @@ import pytest
 
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, flown_against_predicted, plot_flown
+from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, beside_its_band, flown_against_predicted, plot_flown
 
 pytestmark = pytest.mark.slow
 
@@ -59,8 +59,27 @@ def test_short_flights_tell_what_they_can(model, learned_from):
     assert compared.ratios[1] is not None
 
 
-def test_the_picture_is_drawn(model, tmp_path):
-    assert plot_flown(model, mass(1, seed=1), tmp_path / "flown.png", period_s=0.1).stat().st_size > 10_000
+@pytest.mark.parametrize(("damping", "least", "most"), [(0.5, 0.0, 0.12), (2.0, 0.3, 1.0)])
+def test_the_band_is_as_wide_as_the_errors_that_were_promised(model, learned_from, damping, least, most):
+    recorded, low, high = beside_its_band(model, learned_from, mass(1, seed=1, damping=damping))
+    shares = ((recorded < low) | (recorded > high))[1:].mean(axis=0)
+    # A damping is seen in the speed first.
+    assert least <= shares[1] <= most
+    assert shares[0] <= most
+
+
+def test_no_band_beyond_what_left_out_episodes_tell(model):
+    recorded, low, high = beside_its_band(model, mass(12, seed=0, length=12), mass(1, seed=1))
+    assert recorded.shape == (61, 2)
+    is_told = np.isfinite(low) & np.isfinite(high)
+    assert is_told[1:11].all()
+    assert not is_told[21:51].any()
+    # It is predicted again from the fiftieth state on.
+    assert is_told[51:].all()
+
+
+def test_the_picture_is_drawn(model, learned_from, tmp_path):
+    assert plot_flown(model, learned_from, mass(1, seed=1), tmp_path / "flown.png", period_s=0.1).stat().st_size > 10_000
 
 
 def test_noise_is_raised_as_asked(model, learned_from):
