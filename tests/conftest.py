@@ -24,7 +24,8 @@ SMALL = (
     ("dynamics.compiling", "_N_NODES", {1: 100, 2: 300, 3: 500}),
     ("dynamics.compiling", "_N_NODES_OTHERWISE", 1000),
     ("dynamics.compiling", "_N_NODES_AROUND", 1500),
-    ("dynamics.cross_validation", "_MOST_JUDGED", 150),
+    ("dynamics.nodes", "_LEAST_WALKERS", 200),
+    ("dynamics.cross_validation", "_MOST_JUDGED", 100),
     ("dynamics.several_steps", "_MOST_PLACES", 150),
     ("dynamics.several_steps", "_MOST_PLACES_IF_LOCAL", 60),
     ("prediction.model_estimator", "_MOST_STEPS", 20),
@@ -33,9 +34,27 @@ SMALL = (
     ("prediction.judge", "N_NODES", 400),
     ("prediction.judge", "_MOST_STEPS", 50),
     ("report.bounds", "_N_POINTS", 300),
-    ("report.returns", "_N_RESAMPLES", 20),
+    ("report.returns", "_N_RESAMPLES", 8),
     ("report.portraits", "_N_SLICE_CELLS_FOLLOWED", 12),
 )
+
+
+# A simulated chip keeps a core busy, as fast as the real one is: two of them at once would be late.
+BOARDS = "tests/robot/firmware/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Files are handed out one by one, but those that run simulated chips all to the same process."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class BoardsOneAfterTheOther(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return BOARDS if nodeid.startswith(BOARDS) else super()._split_scope(nodeid)
+
+    return BoardsOneAfterTheOther(config, log)
 
 
 def module_of(name):

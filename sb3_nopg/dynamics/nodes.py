@@ -20,7 +20,7 @@ from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
-_N_ROUNDS, _HELD_FOR = 15, 3
+_N_ROUNDS, _HELD_FOR, _LEAST_WALKERS = 15, 3, 500
 # More of them from starts that are alone: so many times as far from some of the nodes as those are from each other.
 _N_ROUNDS_FROM_AFAR, _ALONE, _SOME = 60, 2.0, 5
 _MOST_STATES = 100_000
@@ -144,7 +144,7 @@ def choose_nodes(
             found.append(reached[inside])
             at = th.where(inside[:, None], reached, drawn(len(at)))
 
-    n_walkers = max(n_nodes // 2, 500)
+    n_walkers = max(n_nodes // 2, _LEAST_WALKERS)
     wander(drawn(n_walkers), _N_ROUNDS)
     alone = _alone(first, thinned(th.cat(found[1:]), coordinates, scale, n_nodes), coordinates, scale)
     if len(alone):

@@ -1,5 +1,7 @@
 """Experiments of next to no work, to run, stop and report."""
 
+import contextlib
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -7,10 +9,24 @@ import time
 
 import numpy as np
 import torch as th
+from joblib.externals.loky.backend import context
 
 from sb3_nopg.experiments import Experiment
 from sb3_nopg.experiments.report import markdown_table
 from sb3_nopg.experiments.runner import run_trials
+
+# What every worker imports.
+PRELOADED = ["distributed", "sb3_nopg.experiments.runner"]
+
+
+@contextlib.contextmanager
+def copied_workers():
+    """Processes that run trials are copies of one that has imported torch: once, and not each of them, for seconds."""
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    context.set_start_method("forkserver", force=True)
+    yield
+    context.set_start_method(None, force=True)
+
 
 # What trials do. Each leaves a line in a file, so that one can count who ran how often.
 

@@ -186,7 +186,7 @@ def test_on_a_circle_a_square_is_taken_where_it_is_one(squared):
 
 
 @pytest.mark.slow
-def test_a_reward_that_is_not_quadratic_comes_from_the_nodes():
+def test_a_reward_that_is_not_quadratic_comes_from_the_nodes(whole_sizes):
     def goal(states, actions, next_states):
         return np.exp(-20.0 * np.square(states - 0.5).sum(axis=1))
 

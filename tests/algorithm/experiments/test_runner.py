@@ -18,6 +18,8 @@ import torch as th
 from helpers.recorded_swings import record_swings
 from helpers.repository import environment
 from helpers.toy_experiments import (
+    PRELOADED,
+    copied_workers,
     executions,
     experiment_of,
     fails,
@@ -36,6 +38,12 @@ from sb3_nopg.experiments.experiment import device_of, on_device
 from sb3_nopg.experiments.report import read_markdown_tables
 from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.experiments.runner import TrialError, Workplace, of_methods, reproduce, run_trials
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_workers():
+    with copied_workers():
+        yield
+
 
 # Processes import for seconds.
 WORKPLACES = pytest.mark.parametrize(
@@ -291,11 +299,11 @@ def cluster():
     settings = {
         # A trial that kills workers would otherwise kill many before Dask tells.
         "distributed.scheduler.allowed-failures": 0,
-        # Workers, and those in place of the killed, are copies of a process that has imported torch: once, not each again.
+        # As with ``copied_workers``.
         "distributed.worker.multiprocessing-method": "forkserver",
     }
     with dask.config.set(settings):
-        distributed.utils.get_mp_context().set_forkserver_preload(["distributed", "sb3_nopg.experiments.runner"])
+        distributed.utils.get_mp_context().set_forkserver_preload(PRELOADED)
         local = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     with local:
         yield local

@@ -108,7 +108,9 @@ def data(n: int = 300) -> TransitionDataset:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["iql", "td3_bc", "cql"])
-def test_the_actor_comes_back(environment, algorithm):
+def test_the_actor_comes_back(environment, algorithm, monkeypatch):
+    # Two threads on a core that others have taken would wait for each other at full speed.
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     said: list[str] = []
     before, n_threads = th.get_num_threads(), 2 if algorithm == "cql" else 1
     try:
