@@ -39,6 +39,7 @@ from sb3_nopg.experiments.report import read_markdown_tables
 from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.experiments.runner import TrialError, Workplace, of_methods, reproduce, run_trials
 
+
 @pytest.fixture(scope="module", autouse=True)
 def quick_workers():
     with copied_workers():
