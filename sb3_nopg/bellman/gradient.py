@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import torch as th
 
 from sb3_nopg.bellman.bundle import Bundle, follow_policy
-from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution
+from sb3_nopg.bellman.on_nodes import NodeEquation, NodeSolution, check_actions
 from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.bellman.query_batches import QueryBatch
-from sb3_nopg.common.errors import SolverError
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.trajectories import Trajectories, sweep_back
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
@@ -138,12 +137,6 @@ def policy_actions(policy: NOPGPolicy, problem: BellmanProblem, action_noise: th
     return actions
 
 
-def check_actions(actions: th.Tensor) -> None:
-    """:raises SolverError: unless all are finite"""
-    if not bool(actions.isfinite().all()):
-        raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
-
-
 def gradient_on_nodes(
     equation: NodeEquation, policy: NOPGPolicy, action_noise: th.Tensor | None, warm_start: WarmStart, tolerance: float
 ) -> NodeSolution:
@@ -234,14 +227,15 @@ def gradient_along_trajectories(
     return trajectories
 
 
-def flat_gradient(policy: NOPGPolicy, actions: th.Tensor, derivative: th.Tensor) -> th.Tensor:
+def flat_gradient(outputs: th.Tensor, policy: NOPGPolicy, slope: th.Tensor | None = None) -> th.Tensor:
     """
-    :param policy: whose actions they are
-    :param actions: with the graph to the policy's parameters, (m, a, d_a)
-    :param derivative: ∂Ĵ/∂a, (m, a, d_a)
-    :return: ∇Ĵ in the order of ``policy.parameters()``, whose own gradients stay as they are, (p,)
+    :param outputs: with the graph to the policy's parameters: its actions, or a scalar
+    :param policy: to differentiate by
+    :param slope: of what is sought in the outputs; None where they are what is sought
+    :return: in the order of ``policy.parameters()``, whose own gradients stay as they are; zero for those that do not matter,
+        (p,)
     """
     parameters = list(policy.parameters())
-    gradients = th.autograd.grad(actions, parameters, derivative, allow_unused=True)
+    gradients = th.autograd.grad(outputs, parameters, slope, allow_unused=True)
     flat = [th.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
     return th.cat([gradient.reshape(-1) for gradient in flat])

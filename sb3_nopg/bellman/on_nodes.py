@@ -28,6 +28,12 @@ from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.rewards import StepReward
 
 
+def check_actions(actions: th.Tensor) -> None:
+    """:raises SolverError: unless all are finite"""
+    if not bool(actions.isfinite().all()):
+        raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+
+
 @dataclass(frozen=True)
 class Landing:
     """
@@ -132,8 +138,7 @@ class NodeEquation:
         :param warm_start: solutions for similar policies
         :param tolerance: relative residual of both solves
         """
-        if not bool(actions.isfinite().all()):
-            raise SolverError("The policy's actions are not finite any more. Try a smaller learning_rate.")
+        check_actions(actions)
         warm_start, n_each = warm_start or WarmStart(), actions.shape[1]
         landings = [self.land(actions[:, i]) for i in range(n_each)]
         landing = landings[0] if n_each == 1 else _interleaved(landings)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
+import torch as th
 
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.rewards import QuadraticReward
@@ -121,6 +122,5 @@ def _around_the_best(coordinates: Coordinates, states: np.ndarray, rewards: np.n
 
 
 def _difference(coordinates: Coordinates, states: np.ndarray, center: np.ndarray) -> np.ndarray:
-    away, angular = states - center, coordinates.angular.cpu().numpy()
-    away[:, angular] -= 2.0 * np.pi * np.round(away[:, angular] / (2.0 * np.pi))
-    return away
+    here = coordinates.to(th.device("cpu"))
+    return here.difference(th.from_numpy(states), th.from_numpy(center)).numpy()

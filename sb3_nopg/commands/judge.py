@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sb3_nopg.commands import arguments
+from sb3_nopg.commands.models import find_policy
 from sb3_nopg.commands.waiting import waiting
-from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import check_output, note, one_line_errors
 from sb3_nopg.common.files import replacing
 from sb3_nopg.common.numbers import check_number
@@ -61,7 +61,7 @@ def judge(
         check_output("--output", output, (".json",))
     for option, value in (("--gamma", gamma), ("--level", level)):
         check_number(option, value, 0.0, 1.0)
-    named = dict(zip(names_of(policies), (_found(path) for path in policies), strict=True))
+    named = dict(zip(names_of(policies), (str(find_policy(path)) for path in policies), strict=True))
     recorded = arguments.load_data(data, env, seed, trust=trust)
     with waiting(f"following {len(named)} policies"):
         judgement = judge_policies(
@@ -101,14 +101,6 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
         if seen[name] > 1:
             names[number] = f"{name} ({seen[name]})"
     return names
-
-
-def _found(path: pathlib.Path) -> str:
-    """With or without its ending, as for other commands."""
-    for candidate in (path, path.with_name(path.name + ".zip")):
-        if candidate.is_file():
-            return str(candidate)
-    raise InputError("POLICY", f"there is no file {path}", "Give a model's .zip or .onnx file")
 
 
 def _show(judgement: Judgement, level: float) -> None:

@@ -96,10 +96,21 @@ def find_model(path: pathlib.Path) -> pathlib.Path:
     """
     :param path: as given, with or without its ending
     """
+    return _found("MODEL", path, "Give what `nopg train` or model.save() wrote")
+
+
+def find_policy(path: pathlib.Path) -> pathlib.Path:
+    """
+    :param path: of a model or an exported policy, with or without a model's ending
+    """
+    return _found("POLICY", path, "Give a model's .zip or .onnx file")
+
+
+def _found(argument: str, path: pathlib.Path, fix: str) -> pathlib.Path:
     for candidate in (path, path.with_name(path.name + ".zip")):
         if candidate.is_file():
             return candidate
-    raise InputError("MODEL", f"there is no file {path}", "Give what `nopg train` or model.save() wrote")
+    raise InputError(argument, f"there is no file {path}", fix)
 
 
 def load_model(path: pathlib.Path, algo: str = "nopg", env: gym.Env | None = None, *, trust: bool = False) -> BaseAlgorithm:

@@ -18,7 +18,7 @@ from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.stress import StressTest, stress_test
 from sb3_nopg.commands.arguments import TRUST_HELP, make_env
 from sb3_nopg.commands.flown_policies import flown_policy, largest_action
-from sb3_nopg.commands.models import TrainingRecord
+from sb3_nopg.commands.models import TrainingRecord, find_policy
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.common.failures import check_output, one_line_errors
@@ -69,7 +69,7 @@ def stress(
     if output is not None:
         check_output("--output", output, (".json",))
         check_output("--output", output.with_suffix(".png"))
-    path = _found(policy)
+    path = find_policy(policy)
     flown = flown_policy(path, trust=trust)
     with waiting(f"flying on {rigs} rigs"):
         result = _tested(
@@ -129,13 +129,6 @@ def _tested(actor: Actor, **arguments: Any) -> StressTest:
         if field in _OPTIONS:
             raise InputError(_OPTIONS[field], problem, "See --help") from error
         raise InputError("--parameters", one_line(error), "Give a set's name or a YAML file of nopg_envs.identify") from error
-
-
-def _found(path: pathlib.Path) -> pathlib.Path:
-    for candidate in (path, path.with_name(path.name + ".zip")):
-        if candidate.is_file():
-            return candidate
-    raise InputError("POLICY", f"there is no file {path}", "Give a model's .zip or .onnx file")
 
 
 def _recorded_task(path: pathlib.Path) -> str:

@@ -14,7 +14,6 @@ STATE_FACTOR, ACTION_FACTOR, GAIN = 0.7, 0.5, -0.5
 CLOSED_LOOP = STATE_FACTOR + ACTION_FACTOR * GAIN
 LIPSCHITZ_TRANSITION = max(STATE_FACTOR, ACTION_FACTOR)
 GAMMA = 0.9
-FUNCTIONS = ("cone", "cosine")
 # Steps after which γᵗ is below rounding.
 _N_STEPS = 350
 # States that values are kept at. Kernels of at most 0.4 about states of at most 2 do not see beyond.

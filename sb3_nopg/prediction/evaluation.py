@@ -206,7 +206,7 @@ class PolicyEvaluation:
         if self.settings.on_model:
             return self.on_model.gradient()
         problem, solution, actions = self._solution()
-        flat = flat_gradient(self.policy, actions, derivative_on_samples(problem, solution))
+        flat = flat_gradient(actions, self.policy, derivative_on_samples(problem, solution))
         return problem.processes.sum(flat).cpu().numpy()
 
     def value(self, observations: np.ndarray) -> np.ndarray:

@@ -126,18 +126,3 @@ class GradientMethod(ABC):
 
     def _tensor(self, array: np.ndarray) -> th.Tensor:
         return th.as_tensor(np.array(array, dtype=np.float64), device=self.device)
-
-
-def objective_gradient(value: th.Tensor, parameters: list[th.nn.Parameter]) -> th.Tensor:
-    """
-    :param value: scalar
-    :param parameters: of the policy
-    :return: derivatives in the order of ``torch.nn.utils.parameters_to_vector``, zero for those that do not matter
-    """
-    gradients = th.autograd.grad(value, parameters, allow_unused=True)
-    return th.cat(
-        [
-            (th.zeros_like(parameter) if gradient is None else gradient).flatten()
-            for gradient, parameter in zip(gradients, parameters, strict=True)
-        ]
-    )

@@ -16,10 +16,11 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.utils import polyak_update
 
+from sb3_nopg.bellman.gradient import flat_gradient
 from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.common.numbers import check_count, check_number
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, objective_gradient
+from sb3_nopg.experiments.baselines.gradient_method import GradientMethod
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy, DeterministicMlpPolicy, NOPGPolicy
 
 
@@ -149,7 +150,7 @@ class OfflineDPG(GradientMethod):
 
     def semi_gradient(self) -> np.ndarray:
         """Derivative of :meth:`policy_objective` in the order of ``torch.nn.utils.parameters_to_vector``."""
-        return objective_gradient(self.policy_objective(), list(self.policy.parameters())).cpu().numpy()
+        return flat_gradient(self.policy_objective(), self.policy).cpu().numpy()
 
     def fit_critic(self) -> None:
         """

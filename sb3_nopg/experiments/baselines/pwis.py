@@ -21,11 +21,12 @@ import numpy as np
 import torch as th
 from numpy.typing import ArrayLike
 
+from sb3_nopg.bellman.gradient import flat_gradient
 from sb3_nopg.common.arrays import regular_array
 from sb3_nopg.common.errors import InputError, SolverError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.experiments.baselines.densities import policy_log_density
-from sb3_nopg.experiments.baselines.gradient_method import GradientMethod, objective_gradient
+from sb3_nopg.experiments.baselines.gradient_method import GradientMethod
 from sb3_nopg.experiments.baselines.trajectories import RecordedTrajectories, find_recorded_trajectories
 from sb3_nopg.policies.nopg_policy import GaussianLinearPolicy, GaussianMlpPolicy, NOPGPolicy
 
@@ -137,7 +138,7 @@ class PWIS(GradientMethod):
     def estimate(self) -> PWISEstimate:
         """Return and gradient of the policy as it is."""
         objective, effective = self._objective()
-        gradient = objective_gradient(objective, list(self.policy.parameters()))
+        gradient = flat_gradient(objective, self.policy)
         return PWISEstimate(objective.item(), gradient.cpu().numpy(), effective.cpu().numpy())
 
     def _make_update(self, total_timesteps: int) -> None:
