@@ -46,13 +46,13 @@ quick: .venv/installed
 	$(BIN)/pytest -m "not slow and not real_time" --numprocesses auto --dist worksteal
 
 # Tests with deadlines mostly wait, two files at a time. Those that compute fill the time meanwhile, and give way at once: by Linux's
-# idle class, or else by nice. A computer may stand still for longer than a deadline all the same: what fails is tried once more, and
-# whatever still fails by itself when all else is over, three times at most. All that was tried again is listed.
+# idle class, or else by nice. A computer may stand still for longer than a deadline all the same: what fails is tried again, and
+# whatever still fails by itself when all else is over, five times in all at most. All that was tried again is listed.
 GIVING_WAY := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 COMPUTING = -m "not real_time" --numprocesses auto --dist loadfile --no-loadscope-reorder
 DEADLINES = tests/robot -m real_time -o cache_dir=.pytest_cache/deadlines -raR
-TWO_FILES = --numprocesses 2 --dist loadfile --no-loadscope-reorder --reruns 1
-ALONE = --last-failed --last-failed-no-failures none --reruns 2 --reruns-delay 5
+TWO_FILES = --numprocesses 2 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2
+ALONE = --last-failed --last-failed-no-failures none --reruns 1 --reruns-delay 5
 # All tests ran, and some failed: whatever else went wrong does not go away by running those again.
 SOME_FAILED = 1
 LOG = .pytest_cache/deadlines.log

@@ -1,7 +1,6 @@
 """
-The PC beside the rig: a fresh environment with ``robot/requirements.txt`` and the wheel of this checkout, and nothing else.
-
-Making it takes most of a minute, once for all tests here; pip fetches from wherever it is set up to.
+The PC beside the rig: an environment with the wheel of this checkout, what ``robot/requirements.txt`` names, what that needs
+in turn, and nothing else. Those packages are the ones installed here: unpacking them once more would take half a minute.
 """
 
 import os
@@ -10,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import venv
+from importlib.metadata import distribution
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from packaging.requirements import Requirement
 
 import nopg_envs  # noqa: F401 (registers the cart-pole)
 from helpers.repository import REPOSITORY
@@ -69,16 +70,38 @@ def rig_pc(tmp_path_factory):
     pc = RigPC(folder)
     pc.work.mkdir()
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    install = (*pip, "--python", folder / "environment" / BIN / "python", "install", "--quiet", "--no-compile")
+    install = (*pip, "--python", folder / "environment" / BIN / "python", "install", "--quiet")
     for command in (
         (*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "wheel", source),
-        (*install, "-c", REPOSITORY / "constraints.txt", "-r", REPOSITORY / "robot" / "requirements.txt"),
         (*install, "--no-deps", "--no-index", "--find-links", folder / "wheel", "sb3-nopg"),
     ):
         result = run(*command, folder=folder)
         assert result.returncode == 0, result.stderr
+    (packages,) = (folder / "environment").glob("lib/python*/site-packages")
+    for part in parts_of(needed((REPOSITORY / "robot" / "requirements.txt").read_text(encoding="utf-8").splitlines())):
+        (packages / part.name).symlink_to(part, target_is_directory=part.is_dir())
     export_policy(pc.work / "policy.onnx")
     return pc
+
+
+def needed(lines, extras=frozenset()):
+    """Names of the packages that some requirements ask for, and of those that they need."""
+    names = set()
+    for line in lines:
+        if line.startswith("#"):
+            continue
+        one = Requirement(line)
+        if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            names |= {one.name} | needed(distribution(one.name).requires or [], frozenset(one.extras))
+    return names
+
+
+def parts_of(names):
+    """Files and folders of packages in the folder that they are installed in."""
+    for name in names:
+        installed = distribution(name)
+        top = {path.parts[0] for path in installed.files or [] if path.parts[0] not in ("..", "__pycache__")}
+        yield from (Path(str(installed.locate_file(part))) for part in sorted(top))
 
 
 def export_policy(path):
