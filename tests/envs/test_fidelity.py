@@ -8,8 +8,8 @@ import pytest
 from helpers.simulated_recordings import DT_S, chirp, record
 from nopg_envs.cartpole.parameters import CartPoleParameters
 from nopg_envs.fidelity import WINDOWS_S, main, score
-from nopg_envs.identification.prediction import errors, predict, windows_of
-from nopg_envs.identification.recordings import RecordingError, angle_zero, read_recording
+from nopg_envs.identification.prediction import errors, windows_of
+from nopg_envs.identification.recordings import read_recording
 
 RIG = CartPoleParameters()
 
@@ -39,16 +39,6 @@ def test_own_parameters_follow_a_recording_without_quantisation_exactly(tmp_path
     found = score(recording, parameters, 0.5)
     assert found.x_rmse_m < RIG.cart_count_m / 2
     assert found.theta_rmse_rad < RIG.pole_count_rad / 20
-
-
-@pytest.mark.slow
-def test_several_parameter_sets_at_once_are_each_of_them_alone(exact_file):
-    windows, _ = windows_of(read_recording(exact_file), 0.1, every_s=0.1, rail_length_m=RIG.rail_length_m)
-    sets = [RIG, RIG.replace(input_gain=2.0), RIG.replace(input_delay_s=0.013), RIG.replace(pole_coulomb=0.3)]
-    together, alone = predict(sets, windows), [predict([one], windows) for one in sets]
-    for number, one in enumerate(alone):
-        for quantity in range(2):
-            np.testing.assert_allclose(together[quantity][number], one[quantity][0], atol=1e-12)
 
 
 def test_own_parameters_follow_an_encoder_to_its_counts(file):
@@ -90,21 +80,6 @@ def test_windows_at_the_rail_ends_are_left_out(tmp_path):
 
 
 @pytest.mark.slow
-def test_angle_zero_is_found_and_its_correction_restores_the_fit(tmp_path):
-    path = record(tmp_path / "run.npz", RIG, chirp(4.0), noise_seed=1, angle_zero=-0.012)
-    recording = read_recording(path)
-    zero = angle_zero(recording)
-    assert zero == pytest.approx(-0.012, abs=0.002)
-    before, after = score(recording, RIG, 0.5), score(recording.with_angle_zero(zero), RIG, 0.5)
-    assert after.theta_rmse_rad < 0.6 * before.theta_rmse_rad
-
-
-def test_angle_zero_of_a_pole_at_rest_is_left_alone(tmp_path):
-    path = record(tmp_path / "run.npz", RIG, np.zeros(500), start=(0.0, np.pi, 0.0, 0.0), angle_zero=0.01)
-    assert angle_zero(read_recording(path)) == 0.0
-
-
-@pytest.mark.slow
 def test_zero_that_could_not_be_estimated_is_noted(tmp_path, file, capsys):
     still = record(tmp_path / "still.npz", RIG, np.zeros(500), start=(0.0, np.pi, 0.0, 0.0), angle_zero=0.01)
     assert main([str(file), str(still)]) == 0
@@ -113,20 +88,6 @@ def test_zero_that_could_not_be_estimated_is_noted(tmp_path, file, capsys):
     for arguments in ([str(file)], [str(still), "--raw-angle"]):
         assert main(arguments) == 0
         assert "Note" not in capsys.readouterr().out
-
-
-def test_velocities_are_computed_where_they_are_missing(file, exact_file):
-    computed, exact = read_recording(file), read_recording(exact_file)
-    inner = slice(10, -10)
-    np.testing.assert_allclose(computed.x_dot[inner], exact.x_dot[inner], atol=0.02)
-    np.testing.assert_allclose(computed.theta_dot[inner], exact.theta_dot[inner], atol=0.15)
-
-
-def test_times_serve_as_well_as_a_sampling_time(tmp_path, file):
-    arrays = dict(np.load(file))
-    arrays.pop("dt")
-    np.savez(tmp_path / "timed.npz", t=np.arange(len(arrays["x"])) * DT_S, **arrays)
-    assert read_recording(tmp_path / "timed.npz").dt_s == pytest.approx(DT_S)
 
 
 @pytest.mark.slow
@@ -202,14 +163,6 @@ def test_files_that_are_no_npz(tmp_path, capsys, content):
     (tmp_path / "bad.npz").write_bytes(content)
     assert main([str(tmp_path / "bad.npz")]) == 2
     assert "not a readable npz file" in capsys.readouterr().err
-
-
-def test_single_array_missing_file_and_pickle(tmp_path):
-    np.save(tmp_path / "one.npy", np.zeros(50))
-    np.savez(tmp_path / "pickle.npz", x=np.array([{}], dtype=object), theta=np.zeros(1), u=np.zeros(1))
-    for name in ("one.npy", "pickle.npz", "missing.npz"):
-        with pytest.raises(RecordingError, match=name):
-            read_recording(tmp_path / name)
 
 
 @pytest.mark.parametrize(

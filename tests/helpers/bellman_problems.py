@@ -1,12 +1,26 @@
 """Small problems in the oracle's form and in the engine's, and policies for them."""
 
 import numpy as np
+import pytest
 import torch as th
 
 from helpers.oracles import OracleProblem
 from sb3_nopg.bellman.on_samples import BellmanSolution, WarmStart, solve_bellman
 from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
 from sb3_nopg.kernels.support import Support
+
+VARIATIONS = [
+    pytest.param({}, id="plain"),
+    pytest.param({"n_terminals": 0, "n_initial": 1}, id="no-terminals-one-start"),
+    pytest.param({"n_terminals": 15, "n_initial": 6}, id="many-terminals-six-starts"),
+    pytest.param({"n_next_state_samples": 4}, id="four-next-states"),
+    pytest.param({"d_a": 3}, id="three-actions"),
+    pytest.param({"d_a": 3, "d_s": 4, "n_next_state_samples": 3}, id="three-actions-four-states-three-next-states"),
+    pytest.param({"gamma": 0.0}, id="gamma-0"),
+    pytest.param({"gamma": 0.999}, id="gamma-0.999"),
+    pytest.param({"n_neighbors": 7}, id="seven-neighbours"),
+    pytest.param({"n_neighbors": 7, "n_next_state_samples": 3, "d_a": 2}, id="seven-neighbours-three-next-states"),
+]
 
 
 def random_problem(
@@ -97,3 +111,11 @@ class TinyPolicy(th.nn.Module):
             return self(states)[:, None, :]
         mean, std = self(states)
         return mean[:, None, :] + std[:, None, :] * th.as_tensor(noise)
+
+
+def action_noise(oracle: OracleProblem, stochastic: bool, n_samples: int = 5) -> np.ndarray | None:
+    """Of a stochastic policy at every query, (m, a, d_a); None for a deterministic one."""
+    if not stochastic:
+        return None
+    n_queries = len(oracle.states) * oracle.n_next_state_samples + len(oracle.initial_states)
+    return np.random.default_rng(99).normal(size=(n_queries, n_samples, oracle.actions.shape[1]))

@@ -11,6 +11,18 @@ from nopg_envs.cartpole.simulator import CartPoleSimulator
 DT_S = 0.004
 # Of the simulation; a delay is a multiple of it.
 FINE_S = 0.001
+# Another rig than the one that a search for its parameters starts from.
+OTHER_RIG = CartPoleParameters(
+    input_gain=1.6,
+    cart_damping=9.0,
+    cart_coulomb=0.30,
+    pole_coupling=0.025,
+    inverse_pole_length=3.8,
+    pole_damping=0.12,
+    pole_coulomb=0.10,
+    voltage_offset=-0.05,
+    input_delay_s=0.010,
+)
 
 
 def chirp(duration_s: float, amplitude: float = 3.0, fastest_hz: float = 3.0) -> np.ndarray:
@@ -64,3 +76,19 @@ def record(
         arrays |= {"x_dot_sg": true[:, 2], "theta_dot_sg": true[:, 3]}
     np.savez(path, **arrays)
     return path
+
+
+def noisy_recordings(folder: Path, n: int = 4) -> list[Path]:
+    """Of ``OTHER_RIG``, four at the most, through encoders, each with its own pole start, amplitude and angle zero."""
+    runs = [(4.5, 3.0, 0.4, 0.0), (3.5, 3.5, 1.2, -0.01), (5.0, 2.5, -2.2, 0.008), (4.0, 3.2, 2.0, 0.0)]
+    return [
+        record(
+            folder / f"run{number}.npz",
+            OTHER_RIG,
+            chirp(4.0, amplitude, fastest),
+            start=(-0.05, np.pi + angle, 0.0, 0.0),
+            noise_seed=number,
+            angle_zero=zero,
+        )
+        for number, (amplitude, fastest, angle, zero) in enumerate(runs[:n])
+    ]

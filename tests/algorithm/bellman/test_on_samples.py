@@ -1,4 +1,4 @@
-"""The engine against the oracle: values, visitation, return and, above all, the gradient."""
+"""The engine against the oracle: values, visitation and return."""
 
 import dataclasses
 
@@ -9,99 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import oracles
-from helpers.bellman_problems import TinyPolicy, engine_problem, evaluate, random_problem
+from helpers.bellman_problems import VARIATIONS, TinyPolicy, action_noise, engine_problem, evaluate, random_problem
 from sb3_nopg.bellman import on_samples
-from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.bellman.on_samples import WarmStart
-from sb3_nopg.bellman.problem import BellmanProblem, prepare_problem
+from sb3_nopg.bellman.problem import prepare_problem
 from sb3_nopg.common.errors import SolverError
-
-
-def engine_gradient(
-    problem: BellmanProblem, policy: TinyPolicy, noise: np.ndarray | None, tolerance: float = 1e-13
-) -> np.ndarray:
-    actions = policy.sample(problem.queries.states, noise)
-    solution = evaluate(problem, actions.detach(), tolerance=tolerance)
-    gradients = th.autograd.grad(actions, list(policy.parameters()), derivative_on_samples(problem, solution))
-    return th.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
-
-
-def action_noise(oracle: oracles.OracleProblem, stochastic: bool, n_samples: int = 5) -> np.ndarray | None:
-    if not stochastic:
-        return None
-    n_queries = len(oracle.states) * oracle.n_next_state_samples + len(oracle.initial_states)
-    return np.random.default_rng(99).normal(size=(n_queries, n_samples, oracle.actions.shape[1]))
-
-
-def relative_error(ours: np.ndarray, reference: np.ndarray) -> float:
-    return float(np.linalg.norm(ours - reference) / np.linalg.norm(reference))
-
-
-VARIATIONS = [
-    pytest.param({}, id="plain"),
-    pytest.param({"n_terminals": 0, "n_initial": 1}, id="no-terminals-one-start"),
-    pytest.param({"n_terminals": 15, "n_initial": 6}, id="many-terminals-six-starts"),
-    pytest.param({"n_next_state_samples": 4}, id="four-next-states"),
-    pytest.param({"d_a": 3}, id="three-actions"),
-    pytest.param({"d_a": 3, "d_s": 4, "n_next_state_samples": 3}, id="three-actions-four-states-three-next-states"),
-    pytest.param({"gamma": 0.0}, id="gamma-0"),
-    pytest.param({"gamma": 0.999}, id="gamma-0.999"),
-    pytest.param({"n_neighbors": 7}, id="seven-neighbours"),
-    pytest.param({"n_neighbors": 7, "n_next_state_samples": 3, "d_a": 2}, id="seven-neighbours-three-next-states"),
-]
-
-
-@pytest.mark.parametrize("variation", VARIATIONS)
-@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
-def test_gradient_equals_automatic_differentiation_through_a_dense_solve(variation, stochastic):
-    oracle = random_problem(**variation)
-    policy = TinyPolicy(oracle.states.shape[1], oracle.actions.shape[1], stochastic)
-    noise = action_noise(oracle, stochastic)
-    reference = oracles.autograd_gradient(oracle, policy, list(policy.parameters()), noise)
-    ours = engine_gradient(engine_problem(oracle), policy, noise)
-    assert relative_error(ours, np.asarray(reference)) <= 1e-8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
-def test_gradient_equals_finite_differences_of_the_engines_own_return(stochastic):
-    oracle = random_problem(n_next_state_samples=2)
-    policy = TinyPolicy(2, 1, stochastic)
-    noise = action_noise(oracle, stochastic)
-    problem = engine_problem(oracle)
-    ours = engine_gradient(problem, policy, noise)
-    step, differences = 1e-5, []
-    for parameter in policy.parameters():
-        for index in np.ndindex(*parameter.shape):
-            returns = []
-            for sign in (1, -1):
-                with th.no_grad():
-                    parameter[index] += sign * step
-                    actions = policy.sample(problem.queries.states, noise)
-                    returns.append(evaluate(problem, actions, tolerance=1e-13).estimated_return)
-                    parameter[index] -= sign * step
-            differences.append((returns[0] - returns[1]) / (2 * step))
-    assert relative_error(ours, np.array(differences)) <= 1e-6
-
-
-@pytest.mark.parametrize("keep", [{"keep_largest": 5}, {"kl_bound": 0.05}], ids=["keep-largest", "kl-bound"])
-@pytest.mark.parametrize("stochastic", [False, True], ids=["D", "S"])
-def test_gradient_of_the_papers_sparsifications_is_that_of_their_own_return(keep, stochastic):
-    """Not the dense matrix's gradient on a sparse matrix's solution, which would be the gradient of neither."""
-    oracle = random_problem()
-    policy = TinyPolicy(2, 1, stochastic)
-    noise = action_noise(oracle, stochastic)
-    problem = engine_problem(oracle, **keep)
-    ours = engine_gradient(problem, policy, noise)
-    direction = np.random.default_rng(1).normal(size=len(ours))
-    step, returns = 1e-6, []
-    parameters = list(policy.parameters())
-    start = th.nn.utils.parameters_to_vector(parameters).detach()
-    for sign in (1, -1):
-        th.nn.utils.vector_to_parameters(start + sign * step * th.as_tensor(direction), parameters)
-        with th.no_grad():
-            returns.append(evaluate(problem, policy.sample(problem.queries.states, noise), tolerance=1e-13).estimated_return)
-    assert (returns[0] - returns[1]) / (2 * step) == pytest.approx(ours @ direction, rel=1e-5)
 
 
 @pytest.mark.slow
@@ -164,22 +76,6 @@ def test_solution_equals_the_oracles(variation, stochastic):
     np.testing.assert_allclose(solution.q_values, reference.q, rtol=1e-9)
     np.testing.assert_allclose(solution.visitation, reference.mu, rtol=1e-9, atol=1e-10)
     assert solution.estimated_return == pytest.approx(reference.estimated_return, rel=1e-10)
-
-
-@pytest.mark.slow
-def test_truncated_lists_approach_the_exact_answer_as_the_tolerance_shrinks():
-    oracle = random_problem(n=300, seed=3)
-    policy = TinyPolicy(2, 1, stochastic=False)
-    exact = engine_problem(oracle)
-    reference = engine_gradient(exact, policy, None)
-    errors = []
-    for tolerance in (1e-1, 1e-2, 1e-4, 1e-8):
-        problem = engine_problem(oracle, n_neighbors="auto", truncation_tolerance=tolerance)
-        assert problem.queries.neighbors.truncation_error <= tolerance
-        errors.append(relative_error(engine_gradient(problem, policy, None), reference))
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 1e-6
-    assert errors[0] > 1e-3  # otherwise the test would show nothing
 
 
 def test_policy_aware_truncation_error_bounds_the_rows():

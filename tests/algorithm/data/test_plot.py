@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from helpers.datasets import make_arrays
-from sb3_nopg import TransitionDataset
+from helpers.data_files import trajectories
+from helpers.datasets import make_arrays, make_dataset
+from sb3_nopg import InputError, TransitionDataset
 from sb3_nopg.data.plot import plot_data
 
 
@@ -49,3 +50,31 @@ def test_of_many_episodes_some_are_drawn():
     figure = plot_data(data(1, n=600, episode_ids=np.arange(600) // 3))
     assert len(figure.axes[0].collections[0].get_segments()) == 100
     assert "200 episodes, 100 of them drawn" in figure.get_suptitle()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        trajectories((4, 3)),
+        make_dataset(),
+        make_dataset(observations=np.zeros((12, 3)), actions=np.zeros((12, 2)), rewards=np.zeros(12)),
+        make_dataset(observations=np.arange(12.0)[:, None], next_observations=np.zeros((12, 1))),
+        make_dataset(
+            observations=np.where(np.arange(36).reshape(12, 3) % 2, 1.7e308, -1.7e308),
+            rewards=np.where(np.arange(12) == 3, 1.0, np.nextafter(1, 2)),
+        ),
+    ],
+    ids=["episodes", "samples", "constant", "one-dimension", "extreme"],
+)
+def test_plot_makes_a_picture_of_any_data(tmp_path, dataset):
+    plot_data(dataset, tmp_path / "picture.png")
+    assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_plot_refuses_other_endings(tmp_path):
+    with pytest.raises(InputError, match=r"\.png, \.pdf, \.svg"):
+        plot_data(make_dataset(), tmp_path / "picture.doc")
+    assert list(tmp_path.iterdir()) == []

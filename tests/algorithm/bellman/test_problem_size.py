@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from helpers.models import make_nopg
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman import problem_size
 from sb3_nopg.bellman.problem_size import ProblemSize, available_memory, check_memory, size_of
-from sb3_nopg.common import memory
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.kernels.support import Support
 from sb3_nopg.prediction import estimator
@@ -132,20 +130,6 @@ def test_size_of_a_model():
     other = small_model(n_neighbors=None, weights="local_constant")
     exact = size_of(other.estimator.settings, model.dataset, 1, other.processes)
     assert (exact.n_pairs, exact.n_action_samples, exact.local_linear) == (201 * 200, 1, False)
-
-
-@pytest.mark.parametrize(
-    ("limit", "used", "read_before", "expected"),
-    [("max", 5, 0, 8000), ("1000", 400, 0, 600), ("1000", 400, 300, 900), ("1000", 2000, 0, 0), ("9000", 400, 0, 8000)],
-)
-def test_a_container_may_have_less_than_the_machine(limit, used, read_before, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=8000))
-    monkeypatch.setattr(memory, "_CONTAINER", tmp_path)
-    assert memory.free_memory() == 8000
-    (tmp_path / "memory.max").write_text(f"{limit}\n")
-    (tmp_path / "memory.current").write_text(f"{used}\n")
-    (tmp_path / "memory.stat").write_text(f"anon {used}\ninactive_file {read_before}\n")
-    assert memory.free_memory() == expected
 
 
 def test_processes_of_one_machine_share_its_memory(monkeypatch):

@@ -2,8 +2,6 @@
 
 import base64
 import io
-import json
-import os
 import pathlib
 import pickle
 import zipfile
@@ -16,29 +14,14 @@ from stable_baselines3 import PPO
 from typer.testing import CliRunner
 
 from helpers.datasets import Bomb, make_dataset
+from helpers.model_files import QUICK, MyPolicy, small, with_settings
 from sb3_nopg import NOPG, NOPGS, InputError, TransitionDataset
 from sb3_nopg.commands.main import app
 from sb3_nopg.common.trust import UntrustedError
-from sb3_nopg.policies.nopg_policy import DeterministicMlpPolicy
-from sb3_nopg.policies.plain_values import NotPlainError, from_plain, to_plain
 from sb3_nopg.prediction.judge import judge
 from sb3_nopg.prediction.policy_files import load_policy
 
 RULE = r"can run any program when it is read. Pass trust=True \(--trust\) if you know who wrote it"
-
-
-class MyPolicy(DeterministicMlpPolicy):
-    """Of the user's own: only a pickle tells which class it is."""
-
-
-# Quick: nothing is fitted or chosen.
-QUICK = {"transitions": "samples", "estimator_kwargs": {"state_bandwidth": 1.0, "action_bandwidth": 1.0}}
-
-
-def small(algorithm=NOPG, policy="MlpPolicy", **settings):
-    data = make_dataset(n=40)
-    model = algorithm(policy, None, dataset=data, initial_states=data.observations[:3], seed=0, device="cpu", **settings)
-    return model.learn(2)
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +29,6 @@ def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("saved") / "model.zip"
     small(**QUICK).save(path)
     return path
-
-
-def with_settings(path: pathlib.Path, target: pathlib.Path, **settings) -> pathlib.Path:
-    """The same model with other settings in its file."""
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
-        for member in old.infolist():
-            content = old.read(member)
-            if member.filename == "data":
-                content = json.dumps({**json.loads(content), **settings}).encode()
-            new.writestr(member, content)
-    return target
 
 
 def bomb(folder: pathlib.Path) -> dict[str, str]:
@@ -183,40 +155,3 @@ def test_data_follow_the_same_rule(tmp_path):
     with pytest.raises(UntrustedError, match=RULE):
         TransitionDataset.load(tmp_path / "d.pkl")
     assert not (tmp_path / "exploded").exists()
-
-
-DAMAGED = {
-    "an unknown class": {"class": "os.system"},
-    "an unknown record": {"record": "Popen", "fields": {"args": "true"}},
-    "a record of something else": {"record": "Candidate", "fields": {"colour": 1}},
-    "an array of objects": {"array": base64.b64encode(bytes(8)).decode(), "dtype": "|O", "shape": [1]},
-    "a shape that is none": {"array": base64.b64encode(bytes(8)).decode(), "dtype": "<f8", "shape": [10**12]},
-    "no base64": {"array": "§", "dtype": "<f8", "shape": [1]},
-    "a form that is none": {"lambda": "x"},
-    "nothing": {},
-    "a bare list": [1, 2],
-    "bounds that are none": {"box": [1, 2, 3]},
-}
-
-
-@pytest.mark.parametrize("case", DAMAGED)
-def test_a_plain_value_that_is_none_is_refused(tmp_path, saved, case):
-    with pytest.raises(NotPlainError):
-        from_plain(DAMAGED[case])
-    path = with_settings(saved, tmp_path / "damaged.zip", action_space={":plain:": DAMAGED[case]})
-    with pytest.raises(InputError, match="its action_space cannot be read"):
-        NOPG.load(path, device="cpu")
-
-
-def test_a_plain_value_that_is_too_deep_is_refused():
-    value: object = 0
-    for _ in range(100):
-        value = [value]
-    with pytest.raises(NotPlainError, match="too deep"):
-        from_plain(to_plain(value))
-
-
-@pytest.mark.parametrize("value", [os.system, lambda x: x, object(), np.array([None]), np.array(["a"]), MyPolicy, 1j, {1, 2}])
-def test_what_has_no_plain_form_stays_a_pickle(value):
-    with pytest.raises(NotPlainError):
-        to_plain(value)
