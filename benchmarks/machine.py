@@ -1,4 +1,4 @@
-"""Under which conditions a figure was measured: what every result file records."""
+"""Under which conditions a figure was measured, what every result file records; and how much memory that took."""
 
 import os
 import platform
@@ -20,3 +20,10 @@ def conditions(packages: tuple[str, ...]) -> dict[str, Any]:
         "cpu_count": os.cpu_count(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
+
+
+def peak_memory_bytes() -> int:
+    """The most that this process ever had in memory, on Linux."""
+    # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024

@@ -21,7 +21,7 @@ from robustness_evaluation import (
 )
 from sb3_nopg.experiments.baselines.least_squares_riccati import Arrays, QuadraticCost
 from sb3_nopg.experiments.cartpole_evaluation import UPRIGHT_STEPS, Policy, upright_steps
-from sb3_nopg.experiments.swing_up_trials import hanging_starts, held_voltages
+from sb3_nopg.experiments.swing_up_trials import hanging_starts, held_voltage_data
 
 CART_POLE = "nopg/QuanserCartPoleBalance-v0"
 SWING_UP = "nopg/QuanserCartPoleSwingUp-v1"
@@ -254,7 +254,7 @@ def _swing_up(volts: int, n: int, full_of_ten: int) -> Task:
         env_options={"voltage_limit_volt": float(volts)},
         gamma=0.99,
         initial_states=hanging_starts(float(volts)),
-        collect=partial(held_voltages, n, float(volts)),
+        collect=partial(held_voltage_data, n, float(volts)),
         evaluate=partial(upright_steps, volts=float(volts)),
     )
 

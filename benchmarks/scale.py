@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch as th
 
-from machine import conditions
+from machine import conditions, peak_memory_bytes
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.gradient import derivative_on_samples
 from sb3_nopg.bellman.on_samples import solve_bellman
@@ -199,9 +199,7 @@ def _memory_before(device: str) -> int:
 def _peak_memory(device: str) -> int:
     if device == "cuda":
         return th.cuda.max_memory_allocated()
-    # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) * 1024
+    return peak_memory_bytes()
 
 
 def _measure_apart(n: int, device: str, bandwidth: float, threads: int, arguments: dict[str, Any]) -> dict[str, Any]:

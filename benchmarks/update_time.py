@@ -25,7 +25,7 @@ import torch as th
 
 import nopg_envs
 from dense_autograd import DenseNOPG
-from machine import conditions
+from machine import conditions, peak_memory_bytes
 from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
 from sb3_nopg.bellman.bundle import Bundle, follow_policy
 from sb3_nopg.bellman.gradient import gradient_along_trajectories
@@ -189,9 +189,7 @@ def _peak_memory(kind: str, variant: str, n: int, which: str) -> float:
             model.learn(1, log_interval=None)
         else:
             dense.update()
-    # Not getrusage's ru_maxrss, which a new process inherits from the one that started it.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) / 1024
+    return peak_memory_bytes() / 2**20
 
 
 def growth(sizes: tuple[int, ...]) -> tuple[list[dict[str, Any]], float]:

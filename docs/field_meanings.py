@@ -8,7 +8,7 @@ _PHASE_VOLT = "of this phase, V; at most `limits.voltage_volt`"
 MEANINGS: dict[str, dict[str, str]] = {
     "RigFile": {
         "name": "shown and logged",
-        "connection": "what the program talks to, one of the four below",
+        "connection": "what the program talks to, one of those below",
         "sensors": "raw readings to metres and radians",
         "limits": "what the supervisor holds the run to",
         "motor": "direction of the motor",

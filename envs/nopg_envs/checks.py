@@ -30,6 +30,18 @@ def is_count(given: Any, least: int = 1) -> bool:
     return isinstance(given, int | np.integer) and not isinstance(given, bool) and int(given) >= least
 
 
+def is_finite_number(given: Any) -> bool:
+    """
+    :param given: whatever a file held or a caller passed
+    :return: whether it is a number that a double can hold, Python's or NumPy's; True and False are none
+    """
+    try:
+        return isinstance(given, Real) and not isinstance(given, bool) and math.isfinite(given)
+    # JSON may hold whole numbers that no double can.
+    except OverflowError:
+        return False
+
+
 def flag(name: str, given: Any) -> bool:
     """
     :param name: of the field, for the error

@@ -1,4 +1,4 @@
-"""What the commands share: how they write their files and how they fail."""
+"""What the commands share: what they check before they begin, and how they fail."""
 
 import os
 import sys
@@ -26,26 +26,6 @@ def check_plot(path: str | None) -> None:
     """A plot's ending chooses its format, so it must be one that Matplotlib knows."""
     if path is not None and Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
         raise UsageError(f"{path}: a plot's name must end in .png, .pdf or .svg")
-
-
-def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """
-    The file is there whole or not at all, whatever interrupts the writing.
-
-    :param path: of the result
-    :param write: writes to the path it is given
-    """
-    target = Path(path)
-    # The ending stays, as it chooses the format of a plot.
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.partial{target.suffix}")
-    try:
-        write(partial)
-        # On the disk before it takes the name of the one before: a power cut must not leave neither.
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def run(program: str, command: Callable[[], None]) -> int:

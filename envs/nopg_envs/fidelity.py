@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nopg_envs.atomic_files import write_atomically
 from nopg_envs.cartpole.parameters import PARAMETER_SETS, CartPoleParameters
-from nopg_envs.command_line import check_outputs, check_plot, run, write_atomically
+from nopg_envs.command_line import check_outputs, check_plot, run
 from nopg_envs.identification.arguments import note_on_zeros, parameters_named, read_all
 from nopg_envs.identification.prediction import LONGEST_DELAY_S, errors, predict, windows_of, wrapped
 from nopg_envs.identification.recordings import Array, Recording

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from nopg_envs.atomic_files import write_atomically
 from nopg_envs.cartpole.parameters import PARAMETER_SETS
-from nopg_envs.command_line import check_outputs, check_plot, run, write_atomically
+from nopg_envs.command_line import check_outputs, check_plot, run
 from nopg_envs.fidelity import EPILOG as RECORDINGS_HELP
 from nopg_envs.fidelity import plot
 from nopg_envs.identification.arguments import note_on_zeros, parameters_named, read_all

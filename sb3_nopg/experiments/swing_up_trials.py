@@ -39,7 +39,7 @@ def run(trial: Trial) -> Result:
         cost=UPRIGHT_COST,
         also=partial(starts_that_stay_up, volts=volts),
     )
-    return run_method(task, trial, dataset_of(held_voltages(trial.get("samples") or 2, volts, trial["seed"]), env), None)
+    return run_method(task, trial, dataset_of(held_voltage_data(trial.get("samples") or 2, volts, trial["seed"]), env), None)
 
 
 def make_env(volts: float) -> gym.Env:
@@ -59,7 +59,7 @@ def hanging_starts(volts: float) -> np.ndarray:
     return np.array([env.reset(seed=seed)[0] for seed in range(_N_STARTS)])
 
 
-def held_voltages(n: int, volts: float, seed: int) -> Arrays:
+def held_voltage_data(n: int, volts: float, seed: int) -> Arrays:
     """
     Uniform voltages, each held for 2 to 19 steps, in episodes of 100 steps from about hanging or about upright.
 

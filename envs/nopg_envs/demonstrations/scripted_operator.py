@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from nopg_envs import command_line
+from nopg_envs.atomic_files import write_atomically
 from nopg_envs.demonstrations.driving import Command, Controls, Recorder, Status, drive
 
 LABEL = "scripted sub-optimal operator, not a person: arrow keys, late, distracted and at times the wrong one"
@@ -114,7 +115,7 @@ def main() -> int:
     def command() -> None:
         command_line.check_outputs(arguments.output)
         arrays = RECORDERS[arguments.name]()
-        command_line.write_atomically(arguments.output, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
+        write_atomically(arguments.output, lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
 
     return command_line.run(parser.prog, command)
 

@@ -1,9 +1,10 @@
 """The predicted band of a pre-flight report, as the console draws it: between which values a flight should stay, and when."""
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
+
+from nopg_envs.checks import is_finite_number
 
 # A report has 60.
 MOST_STEPS = 1000
@@ -40,9 +41,6 @@ def _level(band: dict[str, Any]) -> float | None:
 def _numbers(values: Sequence[Any]) -> list[float]:
     if not isinstance(values, list) or len(values) > MOST_STEPS:
         raise ValueError("no list, or one that is too long")
-    if not all(isinstance(value, int | float) for value in values):
-        raise ValueError("not all are numbers")
-    numbers = [float(value) for value in values]
-    if not all(math.isfinite(value) for value in numbers):
-        raise ValueError("not finite")
-    return numbers
+    if not all(is_finite_number(value) for value in values):
+        raise ValueError("not all are finite numbers")
+    return [float(value) for value in values]

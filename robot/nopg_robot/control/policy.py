@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nopg_envs.checks import is_finite_number
 from nopg_robot.rig.errors import PolicyError
 
 FORMAT_VERSION = 1
@@ -244,13 +244,13 @@ class _MetadataReader:
         value = self.value(field)
         if or_none and value == []:
             return ()
-        if not isinstance(value, list) or len(value) != n or not all(_is_finite_number(item) for item in value):
+        if not isinstance(value, list) or len(value) != n or not all(is_finite_number(item) for item in value):
             raise self._error(field, value, f"{n} finite numbers")
         return tuple(float(item) for item in value)
 
     def period_s(self, field: str) -> float | None:
         value = self.value(field)
-        if value is not None and not (_is_finite_number(value) and value > 0):
+        if value is not None and not (is_finite_number(value) and value > 0):
             raise self._error(field, value, "a positive number of seconds")
         return None if value is None else float(value)
 
@@ -260,7 +260,3 @@ class _MetadataReader:
 
     def _error(self, field: str, value: Any, wanted: str) -> PolicyError:
         return PolicyError(f"{self.path}: {field} {value!r} in the metadata is not {wanted}. {EXPORT_AGAIN}.")
-
-
-def _is_finite_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

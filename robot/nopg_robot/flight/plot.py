@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from nopg_envs.command_line import check_outputs, check_plot, run, write_atomically
+from nopg_envs.atomic_files import write_atomically
+from nopg_envs.command_line import check_outputs, check_plot, run
 from nopg_robot.flight.journal import JOURNAL_SUFFIX
 from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, read_flight
 

@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol
 
 import numpy as np
 
-from nopg_envs.command_line import write_atomically
+from nopg_envs.atomic_files import write_atomically
 from nopg_robot.flight.journal import (
     COLUMNS,
     FORMAT_VERSION,

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from nopg_envs.command_line import write_atomically
+from nopg_envs.atomic_files import write_atomically
 from nopg_robot.flight.journal import JOURNAL_SUFFIX
 from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, FlightLogError, read_flight
 from nopg_robot.rig.file import RigFile

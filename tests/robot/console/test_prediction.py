@@ -45,6 +45,8 @@ def test_what_cannot_be_drawn_is_left_out():
         band(steps=[0]),
         band(going=[]),
         band(going=[float("nan"), 1.0]),
+        band(going=[True, 1.0]),
+        band(going=[10**400, 1.0]),
         band(quantities=[]),
         band(quantities=[{"name": "x", "low": ["a", "b"], "high": [0.0, 0.0]}]),
         band(quantities=None),

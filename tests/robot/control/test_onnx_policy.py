@@ -166,6 +166,7 @@ def test_incomplete_metadata_are_refused(tmp_path, field):
         ("action_low", [-5.0]),
         ("action_low", [-5.0, "a"]),
         ("action_low", [-5.0, True]),
+        ("action_low", [-5.0, 10**400]),
         ("action_low", [9.0, -6.0]),
         ("action_high", [5.0, float("nan")]),
         ("action_high", [5.0, float("inf")]),

@@ -240,8 +240,9 @@ def test_unknown_plants_are_refused_with_those_that_are_known(plant: Any):
 
 
 def test_a_connection_without_a_plant_is_refused():
-    with pytest.raises(RigFileError, match=r"connection\.plant is missing"):
+    with pytest.raises(RigFileError, match=r"connection\.plant is missing") as refused:
         RigFile.from_dict(changed("connection", {"host": "10.0.0.1"}))
+    assert [kind for kind in CONNECTIONS if kind not in str(refused.value)] == []
 
 
 # --- Fields that contradict each other ------------------------------------------------------------------------------------

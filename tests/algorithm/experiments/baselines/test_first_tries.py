@@ -224,7 +224,7 @@ def test_each_experiment_says_what_its_linear_model_is_of():
     grid = nopg_envs.grid(gym.make(pendulum_trials.ENV_ID), [3, 3, 2])
     assert grid.get("episode_ids") is None
     assert pendulum_trials.random_data(20, seed=0)[0].episode_ids is not None
-    assert swing_up_trials.held_voltages(20, 8.0, seed=0).get("episode_ids") is not None
+    assert swing_up_trials.held_voltage_data(20, 8.0, seed=0).get("episode_ids") is not None
     told = {
         module.COMPARISON.name: [note for note in module.COMPARISON.notes if note.startswith(f'"{first_tries.RICCATI}" fits')]
         for module in (pendulum_grid, pendulum_random, cartpole_random, cartpole_swing_up, mountain_car)
