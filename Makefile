@@ -11,6 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo    record a simulated cart-pole, learn to balance it, and run the policy on it"
 	@echo "make check   lint, types and the tests that are quick, before every commit"
+	@echo "make quick   of these the tests alone"
 	@echo "make test    run the tests, on all cores"
 	@echo "make coverage"
 	@echo "             the same, and which lines they reach"
@@ -38,7 +39,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -
 demo: .venv/demo
 	$(BIN)/nopg demo
 
-# Types are found out on one core while the others test.
+# Types keep one core busy, and need not wait for the tests.
 check: .venv/installed
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going type quick lint
 
@@ -47,11 +48,11 @@ quick: .venv/installed
 
 # Tests with deadlines mostly wait, two files at a time. Those that compute fill the time meanwhile, and give way at once: by Linux's
 # idle class, or else by nice. A computer may stand still for longer than a deadline all the same: what fails is tried again, and
-# whatever still fails by itself when all else is over, five times in all at most. All that was tried again is listed.
+# whatever still fails by itself when all else is over, four times in all at most. All that was tried again is listed.
 GIVING_WAY := $(shell chrt --idle 0 true 2>/dev/null && echo chrt --idle 0 || echo nice -n 19)
 COMPUTING = -m "not real_time" --numprocesses auto --dist loadfile --no-loadscope-reorder
 DEADLINES = tests/robot -m real_time -o cache_dir=.pytest_cache/deadlines -raR
-TWO_FILES = --numprocesses 2 --dist loadfile --no-loadscope-reorder --reruns 2 --reruns-delay 2
+TWO_FILES = --numprocesses 2 --dist loadfile --no-loadscope-reorder --reruns 1 --reruns-delay 2
 ALONE = --last-failed --last-failed-no-failures none --reruns 1 --reruns-delay 5
 # All tests ran, and some failed: whatever else went wrong does not go away by running those again.
 SOME_FAILED = 1

@@ -107,7 +107,8 @@ def find_policy(path: pathlib.Path) -> pathlib.Path:
 
 
 def _found(argument: str, path: pathlib.Path, fix: str) -> pathlib.Path:
-    for candidate in (path, path.with_name(path.name + ".zip")):
+    # A folder like "." has no name to add an ending to.
+    for candidate in (path, path.with_name(path.name + ".zip") if path.name else path):
         if candidate.is_file():
             return candidate
     raise InputError(argument, f"there is no file {path}", fix)

@@ -15,6 +15,7 @@ import torch as th
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from sb3_nopg.data.action_lag import rows_with_a_past
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.plot import save_picture
 from sb3_nopg.dynamics.model import DynamicsModel
@@ -119,8 +120,8 @@ def plot_flown(
     names: Sequence[str] | None = None,
 ) -> pathlib.Path:
     """
-    The longest episode of a flight, and what the model predicts of it from every fiftieth state on: a band as wide as the
-    errors that it had promised, and in red what was flown outside of it.
+    The longest stretch of a flight without a gap, and what the model predicts of it from every fiftieth state on: a band as
+    wide as the errors that it had promised, and in red what was flown outside of it.
 
     :param model: of the system, fitted before the flight
     :param learned_from: what it was fitted to
@@ -130,7 +131,7 @@ def plot_flown(
     :param names: of the observation's columns
     """
     recorded, low, high = beside_its_band(model, learned_from, flown)
-    outside = (recorded < low) | (recorded > high)
+    outside, known = (recorded < low) | (recorded > high), np.isfinite(low)
     labels = model.coordinates.names(names)
     figure = Figure(figsize=(9.0, 1.7 * len(labels) + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
@@ -144,10 +145,8 @@ def plot_flown(
         panel.set_ylabel(label)
     panels[0].legend(loc="upper right", ncols=3)
     panels[-1].set_xlabel("time / s")
-    share = f"{100 * float(outside[1:].mean()):.0f} %"
-    figure.suptitle(
-        f"Predicted again from every fiftieth state on, with twice the promised errors: {share} flown outside of them"
-    )
+    told = f"{100 * float(outside[known].mean()):.0f} % flown outside of them" if known.any() else "nothing was promised"
+    figure.suptitle(f"Predicted again from every fiftieth state on, with twice the promised errors: {told}")
     save_picture(figure, pathlib.Path(path))
     return pathlib.Path(path)
 
@@ -159,11 +158,11 @@ def beside_its_band(
     :param model: of the system, fitted before the flight
     :param learned_from: what it was fitted to
     :param flown: what was recorded
-    :return: coordinates along the longest episode, and the ends of the band that was predicted of it, NaN where there is none;
-        (t + 1, d) each
+    :return: coordinates along the longest stretch without a gap, and the ends of the band that was predicted of it, NaN where
+        there is none; (t + 1, d) each
     """
     data = _prepared(model, flown)
-    rows = _longest_episode(data)
+    rows = _longest_run(data)
     recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
     half_width = _ROOT_MEAN_SQUARES * _promised(model, learned_from)
     low, high = (np.full_like(recorded, np.nan) for _ in range(2))
@@ -193,9 +192,11 @@ def _prepared(model: DynamicsModel, data: TransitionDataset) -> Prepared:
     return Prepared.of(data, model.coordinates, np.array(data.rewards, dtype=np.float64))
 
 
-def _longest_episode(data: Prepared) -> np.ndarray:
-    """Rows that follow each other."""
+def _longest_run(data: Prepared) -> np.ndarray:
+    """Rows that follow each other in time, each from where the one before it led."""
     if data.labels is None:
         return np.arange(min(len(data.states), 1))
-    episodes, counts = np.unique(data.labels, return_counts=True)
-    return np.flatnonzero(data.labels == episodes[np.argmax(counts)])
+    begins = np.ones(len(data.states), dtype=bool)
+    begins[rows_with_a_past(data.dataset, data.labels, 1)] = False
+    runs = np.cumsum(begins)
+    return np.flatnonzero(runs == np.argmax(np.bincount(runs)))

@@ -24,8 +24,10 @@ def copied_workers():
     """Processes that run trials are copies of one that has imported torch: once, and not each of them, for seconds."""
     multiprocessing.set_forkserver_preload(PRELOADED)
     context.set_start_method("forkserver", force=True)
-    yield
-    context.set_start_method(None, force=True)
+    try:
+        yield
+    finally:
+        context.set_start_method(None, force=True)
 
 
 # What trials do. Each leaves a line in a file, so that one can count who ran how often.

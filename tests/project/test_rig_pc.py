@@ -88,10 +88,11 @@ def needed(lines, extras=frozenset()):
     """Names of the packages that some requirements ask for, and of those that they need."""
     names = set()
     for line in lines:
-        if line.startswith("#"):
+        if not line or line.startswith("#"):
             continue
         one = Requirement(line)
         if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            assert one.specifier.contains(distribution(one.name).version, prereleases=True), line
             names |= {one.name} | needed(distribution(one.name).requires or [], frozenset(one.extras))
     return names
 

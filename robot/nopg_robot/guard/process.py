@@ -102,11 +102,15 @@ def watch(heart: int, connection: Connection, report: int) -> None:
             (allowed_s,), heard_s = WORD.unpack(words[-WORD.size :]), time.monotonic()
             if allowed_s < 0.0:
                 return
+            if silent is not None:
+                # It is back, and what it says goes with a voltage that it had sent before it heard.
+                connection.cut()
         elif silent is None:
             problem = connection.cut()
             silent = f"the program was silent for {1e3 * (time.monotonic() - heard_s):.0f} ms"
-            _say(f"{silent}: {'0 V were sent to the motor' if problem is None else _alarm(problem)}")
+            # The program first: whoever reads what is said may keep us waiting.
             _tell(report, CUT if problem is None else NOT_CUT)
+            _say(f"{silent}: {'0 V were sent to the motor' if problem is None else _alarm(problem)}")
         else:
             connection.cut()
 

@@ -12,10 +12,11 @@ from stable_baselines3 import TD3
 from helpers.command_line import fine, nopg, refused
 from helpers.point_with_friction import pushed_point
 from helpers.systems import on_circle, pendulum, pendulum_reward, record
-from sb3_nopg import NOPGD, judge
+from sb3_nopg import NOPGD, InputError, judge
 from sb3_nopg.commands import waiting as waiting_module
 from sb3_nopg.commands.arguments import angles, limits
 from sb3_nopg.commands.judge import names_of
+from sb3_nopg.commands.models import find_policy
 from sb3_nopg.training.offline_env import offline_vec_env
 
 
@@ -174,3 +175,10 @@ def test_an_angle_that_was_found_can_be_taken_back(tmp_path):
 )
 def test_what_model_cannot_use_is_one_line(folder, more, message):
     assert message in refused("model", folder / "point.npz", *more)
+
+
+@pytest.mark.parametrize("place", [".", "/", "nowhere"])
+def test_what_is_no_file_of_a_policy_is_told(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="POLICY: there is no file"):
+        find_policy(pathlib.Path(place))

@@ -276,8 +276,7 @@ def test_a_run_that_is_told_to_end_takes_its_workers_along(tmp_path):
         "command.load_experiment = lambda name: experiment\n"
         "from sb3_nopg.commands.main import main\n"
         f"sys.argv = ['nopg', 'reproduce', 'theory', '--jobs', '2', '-o', {str(tmp_path)!r}]\n"
-        "with t.copied_workers():\n"
-        "    main()\n"
+        "main()\n"
     )
     # As a shell starts a program in the background: without Ctrl-C.
     in_background = ["sh", "-c", 'trap \'\' INT; exec "$0" "$@"', sys.executable, "-c", script]

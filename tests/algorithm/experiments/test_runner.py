@@ -14,6 +14,7 @@ import time
 
 import pytest
 import torch as th
+from joblib.externals.loky.backend import context
 
 from helpers.recorded_swings import record_swings
 from helpers.repository import environment
@@ -40,7 +41,7 @@ from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.experiments.runner import TrialError, Workplace, of_methods, reproduce, run_trials
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def quick_workers():
     with copied_workers():
         yield
@@ -243,6 +244,8 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path):
 @pytest.mark.slow
 def test_lost_processes_cost_no_result_but_that_of_the_trial_to_blame(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "N_RETRIES", 1)
+    # Processes as programs have them, for once.
+    context.set_start_method(None, force=True)
     # One that is lost once, one beside it, and one to blame. It comes last: in place of each lost process another imports.
     with pytest.raises(TrialError, match=r"(?s)1 of 3 trials.*'number': 2.*lost 2 times"):
         run_some(3, kills_its_worker, tmp_path, Workplace(n_jobs=2), deadly={0: "once", 2: "always"})

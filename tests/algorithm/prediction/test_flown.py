@@ -1,8 +1,12 @@
 """Predicted against flown, on a system that is known."""
 
+import re
+
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from helpers.systems import on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, beside_its_band, flown_against_predicted, plot_flown
@@ -62,6 +66,7 @@ def test_short_flights_tell_what_they_can(model, learned_from):
 @pytest.mark.parametrize(("damping", "least", "most"), [(0.5, 0.0, 0.12), (2.0, 0.3, 1.0)])
 def test_the_band_is_as_wide_as_the_errors_that_were_promised(model, learned_from, damping, least, most):
     recorded, low, high = beside_its_band(model, learned_from, mass(1, seed=1, damping=damping))
+    assert np.isfinite(low[1:]).all()
     shares = ((recorded < low) | (recorded > high))[1:].mean(axis=0)
     # A damping is seen in the speed first.
     assert least <= shares[1] <= most
@@ -73,9 +78,40 @@ def test_no_band_beyond_what_left_out_episodes_tell(model):
     assert recorded.shape == (61, 2)
     is_told = np.isfinite(low) & np.isfinite(high)
     assert is_told[1:11].all()
-    assert not is_told[21:51].any()
+    assert not is_told[12:51].any()
     # It is predicted again from the fiftieth state on.
     assert is_told[51:].all()
+
+
+def test_the_band_is_of_steps_that_follow_each_other(model, learned_from):
+    two = [mass(1, seed=seed, length=30) for seed in (1, 2)]
+    one_by_one = TransitionDataset.merge(*two)
+    order, columns = np.arange(60).reshape(2, 30).T.ravel(), ("observations", "actions", "rewards", "next_observations")
+    in_turns = TransitionDataset(
+        *(getattr(one_by_one, name)[order] for name in columns),
+        np.zeros(60, dtype=bool),
+        timeouts=one_by_one.timeouts[order],
+        episode_ids=one_by_one.episode_ids[order],
+    )
+    assert len(beside_its_band(model, learned_from, one_by_one)[0]) == 31
+    assert len(beside_its_band(model, learned_from, in_turns)[0]) == 2
+
+
+def test_an_angle_is_beside_its_band_across_the_end_of_its_range():
+    data = record(pendulum, pendulum_reward, start=(3.1, 3.0), observe=on_circle)
+    model = DynamicsModel.fit(data, n_nodes=80, bandwidth=0.7, n_earlier_steps=0)
+    recorded, low, high = beside_its_band(model, data, data)
+    known = np.isfinite(low)
+    assert known.sum() > 10
+    assert ((low <= recorded) & (recorded <= high))[known].mean() > 0.8
+
+
+def test_the_title_counts_what_has_a_band(model, learned_from, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(Figure, "suptitle", lambda figure, text: told.append(text))
+    changed = mass(1, seed=1, damping=2.0)
+    plot_flown(model, mass(12, seed=0, length=12), changed, tmp_path / "short.png", period_s=0.1)
+    assert int(re.search(r"(\d+) % flown outside", told[0])[1]) > 50
 
 
 def test_the_picture_is_drawn(model, learned_from, tmp_path):
