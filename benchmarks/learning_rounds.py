@@ -41,7 +41,8 @@ N_STARTS = 5
 EVALUATION = {"balance": (60.0, 60.0), "swing_up": (20.0, 10.0)}
 # A desktop pauses now and then, and nothing real moves.
 PATIENT_S = 0.25
-# A pause that is longer ends a flight, as it must. Then the same command goes on, as a person would have it; it is counted.
+# A fault ends a flight, as it must, a longer pause for one. Then the same command goes on, as a person would have it, whatever
+# the fault was; how often is told.
 FAULTS = (ExitCode.SAFETY_STOP, ExitCode.NO_CONNECTION, ExitCode.PHASE_FAILED)
 MOST_RESUMED = 5
 
