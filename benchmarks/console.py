@@ -73,7 +73,7 @@ def clients(kinds: list[str], address: str) -> Iterator[None]:
 def patient(name: str, connection: dict[str, Any]) -> RigFile:
     """A rig file that lets a run go on although a busy computer has missed what the cart did meanwhile."""
     content = rig_file(name, connection).model_dump(mode="json")
-    content["limits"].update(jump_m=0.16, jump_rad=1.5, pole_speed_rad_s=100.0)
+    content["limits"].update(jump_m=0.16, jump_rad=1.5, pole_speed_rad_s=60.0)
     return RigFile.from_dict(content)
 
 
@@ -161,7 +161,7 @@ def main() -> None:
             # The virtual rig has inherited it, as it stands for one that needs no processor; the console shall not.
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
         host, port = address.split(":")
-        tcp = {"host": host, "port": int(port), "read_timeout_s": 0.5}
+        tcp = {"host": host, "port": int(port), "read_timeout_s": 0.5, "virtual": True}
         rigs = {"simulated": patient("simulated", {}), "virtual TCP": patient("quanser_ip02_quarc", tcp)}
         found: dict[tuple[str, str], list[np.ndarray]] = {(rig, case): [] for rig in rigs for case in cases}
         for _ in range(arguments.rounds):

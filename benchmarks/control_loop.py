@@ -141,7 +141,7 @@ def main() -> None:
     result["loops"] = {"simulated": loop_figures(rig_file("simulated", {}), policy, arguments.seconds)}
     with virtual_rig("tcp", "--port", "0") as address:
         host, port = address.split(":")
-        rig = rig_file("quanser_ip02_quarc", {"host": host, "port": int(port), "read_timeout_s": 0.5})
+        rig = rig_file("quanser_ip02_quarc", {"host": host, "port": int(port), "read_timeout_s": 0.5, "virtual": True})
         result["loops"]["quarc"] = loop_figures(rig, policy, arguments.seconds)
     with virtual_rig("serial") as port:
         rig = rig_file("serial_board", {"port": port, "read_timeout_s": 0.5, "watchdog_s": 1.0})

@@ -71,7 +71,7 @@ def virtual_rig(kind: str) -> Iterator[tuple[RigFile, Any]]:
     cart = SimulatedCart(operator=False, start=(-0.35, 3.14159, 0.0, 0.0))
     if kind == "tcp":
         with VirtualQuarcServer(cart, watchdog_s=None) as server:
-            yield rig_file("quanser_ip02_quarc", host=server.address[0], port=server.address[1]), server
+            yield rig_file("quanser_ip02_quarc", host=server.address[0], port=server.address[1], virtual=True), server
     else:
         with VirtualSerialBoard(cart=cart) as board:
             yield rig_file("serial_board", port=board.port, watchdog_s=1.0), board
@@ -79,7 +79,7 @@ def virtual_rig(kind: str) -> Iterator[tuple[RigFile, Any]]:
 
 def rig_file(name: str, **connection: Any) -> RigFile:
     content = yaml.safe_load(RigFile.load(name).to_yaml())
-    content["connection"].update(connection, read_timeout_s=0.9 * GUARD_S)
+    content["connection"].update(connection, read_timeout_s=0.7 * GUARD_S)
     content["limits"].update(stale_s=1.0, jump_m=0.1)
     content["timing"] = {"miss_s": 1.0, "watchdog_s": GUARD_S}
     return RigFile.from_dict(content)

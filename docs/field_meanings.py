@@ -2,7 +2,7 @@
 
 _KIND = "kind of connection"
 _TIME_LIMIT = "the phase fails after this time, s"
-_PHASE_VOLT = "of this phase, V; at most `limits.voltage_volt`"
+_PHASE_VOLT = "of this phase, which does not know where the stops are, V; at most `limits.voltage_volt`"
 
 #: by the name of the model, then by that of the field
 MEANINGS: dict[str, dict[str, str]] = {
@@ -35,8 +35,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "port": "TCP port",
         "doubles": "numbers in a packet: 2 (x, θ) or 4 (with velocities)",
         "connect_timeout_s": "no connection after this time, s",
-        "read_timeout_s": "longest wait for a packet, s; below `timing.watchdog_s`",
-        "virtual": "true: nothing real moves, so that `nopg-learn --yes` may fly unasked",
+        "read_timeout_s": "longest wait for a packet, s; below three quarters of `timing.watchdog_s`",
+        "virtual": (
+            "true: nothing real moves, so that times may be as long as in a simulation, and `nopg-learn --yes` may fly unasked"
+        ),
         "watchdog_s": (
             "how long the model keeps a voltage without a new command, s, 0.2 at most; `null`: for ever, which is said in "
             "red at every start. The program cannot set it, only the model can"
@@ -58,8 +60,13 @@ MEANINGS: dict[str, dict[str, str]] = {
         "port": "such as `/dev/ttyACM0` or `COM3`",
         "baud": "of the line",
         "connect_timeout_s": "no connection after this time, s",
-        "read_timeout_s": "longest wait for an answer, s; asked again at half of it; below `timing.watchdog_s`",
-        "watchdog_s": "the board goes to 0 V by itself after this time without a command, s, 0.2 at most",
+        "read_timeout_s": (
+            "longest wait for an answer, s; asked again at half of it; below three quarters of `timing.watchdog_s`"
+        ),
+        "watchdog_s": (
+            "the board goes to 0 V by itself after this time without a command, s; at most three control periods and 0.2. "
+            "Where 0.05 is more than three control periods, these are the default"
+        ),
     },
     "Sensors": {
         "cart_scale_m": "metres for each unit of the cart's raw reading",
@@ -84,7 +91,10 @@ MEANINGS: dict[str, dict[str, str]] = {
         "slew_volt_per_s": "fastest growth of the voltage, V/s; towards zero is always free",
         "rail_margin_m": "the run is cut when the cart comes this near to a stop, m",
         "coasting_time_s": "voltage towards a stop is withheld when speed times this would take the cart into the margin, s",
-        "angle_rad": "the run is cut when the pole leans farther, rad; not for runs that start hanging",
+        "angle_rad": (
+            "the run is cut when the pole leans farther, rad. It does not hold for runs that start hanging, so that swing-up "
+            "needs no larger one"
+        ),
         "cart_speed_m_s": "the run is cut above, m/s",
         "pole_speed_rad_s": "the run is cut above, rad/s",
         "cart_acceleration_m_s2": (
@@ -92,7 +102,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         ),
         "stale_s": "the run is cut when the newest reading is older than this, s; at least two sample periods, 0.1 at most",
         "frozen_s": "the run is cut when an encoder that should count has not for so long, s",
-        "frozen_volt": "the cart should count under this voltage, V; at most `voltage_volt`",
+        "frozen_volt": "the cart should count under this voltage, V; at most half of `voltage_volt`, or 1.5 if that is more",
         "frozen_travel_m": "the pole should count while the cart moves by this, m",
         "jump_m": "the run is cut when x moves by more in one cycle, m, or than a cart can; at most a fifth of the rail",
         "jump_rad": "the run is cut when θ moves by more in one cycle, rad, or than a pole can",
@@ -114,7 +124,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "SelfTest": {
         "voltage_volt": _PHASE_VOLT,
-        "push_s": "length of each push, s; below `timeout_s`, 2 at most",
+        "push_s": "length of each push, s; below `timeout_s`, 0.6 at most",
         "min_travel_m": "the cart must move by this in one direction at least, m",
         "latency_s": "the cart must be seen to move within this time of the push, s, 0.1 at most",
         "timeout_s": _TIME_LIMIT,

@@ -212,7 +212,7 @@ def test_every_field_of_a_rig_file_is_explained_with_its_default():
     reference = generated.rig_file_reference()
     assert "| `voltage_volt` | number > 0 ≤ 24 | **required** |" in reference
     assert "| `rail_margin_m` | number ≥ 0.01 ≤ 1 | `0.05` |" in reference
-    assert "| `angle_rad` | number > 0 ≤ 3.14159 | `0.35` |" in reference
+    assert "| `angle_rad` | number > 0 ≤ 1.5708 | `0.35` |" in reference
 
 
 def test_every_section_of_a_rig_file_is_there():

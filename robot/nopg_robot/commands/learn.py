@@ -22,7 +22,7 @@ from nopg_robot.commands.operator_console import CONSOLE_HELP, ServedConsole
 from nopg_robot.commands.preflight import reports_beside
 from nopg_robot.console.feed import BesideConsole, OperatorConsole
 from nopg_robot.control.policy import OnnxPolicy
-from nopg_robot.rig.file import may_fly_unasked
+from nopg_robot.rig.file import is_virtual
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, asked_before, working_alone
 from nopg_robot.rounds.task import load_task
@@ -131,7 +131,7 @@ class _Learning:
         rig_seconds: float,
     ):
         named = command_line.rig_named(rig, fast=fast)
-        if yes and not may_fly_unasked(named):
+        if yes and not is_virtual(named):
             raise ValueError("--yes: this rig may be real, and somebody must agree before every round")
         # All that may be wrong with it, before a folder is made that is for this task and no other.
         wanted = load_task(task)

@@ -1,6 +1,5 @@
 """Rig files: everything that differs from one rig to the next, checked before anything moves."""
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import Any, get_args
@@ -10,9 +9,12 @@ from pydantic import ValidationError, model_validator
 
 from nopg_envs.plain_yaml import read_yaml
 from nopg_robot.rig.sections import (
+    GUARD_SHARE,
+    MISSED_COMMANDS,
     MOST_JITTER_S,
     MOST_MISSES,
     MOST_VIRTUAL_JITTER_S,
+    SERIAL_WATCHDOG_S,
     Centring,
     Connection,
     HilConnection,
@@ -119,31 +121,47 @@ class RigFile(Section):
             )
         # A loop that waits for a reading does not write, and the guard would take it for one that hangs.
         read_timeout_s = getattr(self.connection, "read_timeout_s", 0.0)
-        if read_timeout_s >= self.watchdog_s:
+        if read_timeout_s >= GUARD_SHARE * self.watchdog_s:
             raise ValueError(
-                f"connection.read_timeout_s: {read_timeout_s:g} s is not below timing.watchdog_s, {self.watchdog_s:g} s "
-                "(one control period where it is null): the guard would cut the motor while the loop waits"
+                f"connection.read_timeout_s: {read_timeout_s:g} s is not below {GUARD_SHARE * self.watchdog_s:g} s, three "
+                f"quarters of timing.watchdog_s, {self.watchdog_s:g} s (one control period where it is null): the guard would "
+                "cut the motor while the loop waits"
             )
         return self
+
+    @model_validator(mode="after")
+    def _follow_control_rate(self) -> "RigFile":
+        """A board that is given no time of its own is given one that suits the rate of commands."""
+        connection = self.connection
+        if not isinstance(connection, SerialConnection) or "watchdog_s" in connection.model_fields_set:
+            return self
+        # No board counts less than a millisecond.
+        watchdog_s = max(0.001, min(SERIAL_WATCHDOG_S, MISSED_COMMANDS / self.rates.control_hz))
+        return self.model_copy(update={"connection": connection.model_copy(update={"watchdog_s": watchdog_s})})
 
     @model_validator(mode="after")
     def _check_patience(self) -> "RigFile":
         """What a slow computer needs where nothing real moves is dangerous where something does."""
         if is_virtual(self):
             return self
+        period_s = 1.0 / self.rates.control_hz
+        is_board = isinstance(self.connection, SerialConnection)
+        longest_voltage_s = min(LONGEST_VOLTAGE_S, MISSED_COMMANDS * period_s) if is_board else LONGEST_VOLTAGE_S
         bounds = {
             "limits.stale_s": (self.limits.stale_s, OLDEST_S),
             "self_test.latency_s": (self.self_test.latency_s, OLDEST_S),
-            "timing.miss_s": (self.timing.miss_s, 1.0 / self.rates.control_hz),
+            "timing.miss_s": (self.timing.miss_s, period_s),
             "timing.watchdog_s": (self.watchdog_s, OLDEST_S),
-            "connection.watchdog_s": (getattr(self.connection, "watchdog_s", None) or 0.0, LONGEST_VOLTAGE_S),
+            "connection.watchdog_s": (getattr(self.connection, "watchdog_s", None) or 0.0, longest_voltage_s),
         }
         for field, (asked_s, most_s) in bounds.items():
             if asked_s > most_s * (1.0 + 1e-9):
                 period = " (one control period where it is null)" if field == "timing.watchdog_s" else ""
+                most = " behind a board (three control periods)" if field == "connection.watchdog_s" and is_board else ""
                 raise ValueError(
-                    f"{field}: {asked_s:g} s{period} is above {most_s:g} s, the most for a real rig: a cart that is seen or "
-                    "stopped so late runs into a stop. Only simulated rigs and virtual ones on this computer may wait longer"
+                    f"{field}: {asked_s:g} s{period} is above {most_s:g} s, the most for a real rig{most}: a cart that is "
+                    "seen or stopped so late runs into a stop. Only simulated rigs and virtual ones may wait longer; over "
+                    "QUARC, say connection.virtual: true if nothing real moves"
                 )
         return self
 
@@ -181,30 +199,17 @@ class RigFile(Section):
 def is_virtual(rig: RigFile) -> bool:
     """
     :param rig: of any kind
-    :return: whether nothing real moves, as far as a rig file can tell: a simulation, a port of this computer, a
-        pseudo-terminal, or the stand-in of a card
+    :return: whether it is certain that nothing real moves: a simulation, a pseudo-terminal, the stand-in of a card, or a
+        model of which the rig file says so
     """
     connection = rig.connection
     if isinstance(connection, QuarcConnection):
-        try:
-            return connection.host == "localhost" or ipaddress.ip_address(connection.host).is_loopback
-        except ValueError:
-            return False
+        return connection.virtual
     if isinstance(connection, SerialConnection):
         return Path(connection.port).resolve().is_relative_to("/dev/pts")
     if isinstance(connection, HilConnection):
         return connection.module == "nopg_robot.virtual.hil_stub"
     return isinstance(connection, SimulatedConnection)
-
-
-def may_fly_unasked(rig: RigFile) -> bool:
-    """
-    :param rig: of any kind
-    :return: whether it is certain that nothing real moves: a simulation, a pseudo-terminal, the stand-in of a card, or a
-        model of which the rig file says so
-    """
-    connection = rig.connection
-    return connection.virtual if isinstance(connection, QuarcConnection) else is_virtual(rig)
 
 
 def shipped_rigs() -> dict[str, Path]:

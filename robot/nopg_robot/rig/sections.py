@@ -13,6 +13,15 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LONGEST_JUMP = 0.2
 # The largest number of late cycles within a second, as a share of all.
 MOST_MISSES = 0.25
+# Phases before a run do not know where the stops are. At this voltage the identified cart meets one at 0.42 m/s at most, and a
+# push of the longest time moves it by less than half of its rail (tests/robot/run/test_deployment.py).
+MOST_PHASE_VOLT, LONGEST_PUSH_S = 2.5, 0.6
+# A cart that runs freely moves under this voltage.
+FROZEN_VOLT = 1.5
+# Commands that a board may miss before it goes to 0 V, and how long it keeps a voltage by default at most.
+MISSED_COMMANDS, SERIAL_WATCHDOG_S = 3.0, 0.05
+# A guard cuts when the loop has not written for this share of `timing.watchdog_s`.
+GUARD_SHARE = 0.75
 # How late a packet may be that is judged by when it came, however patient the rest of the file is. With more, a slip of
 # centimetres would pass for a cart that moved. A virtual rig on a busy computer is not judged so strictly.
 MOST_JITTER_S, MOST_VIRTUAL_JITTER_S = 0.004, 0.02
@@ -40,6 +49,9 @@ def _at_most(most: float, why: str, **more: Any) -> Any:
 _TOO_LONG = "what waits for longer than a second protects nothing"
 AtMostASecond = Annotated[float, _at_most(1.0, _TOO_LONG)]
 AtMostAMinute = Annotated[float, _at_most(60.0, "what takes longer than a minute will not happen any more")]
+PhaseVolt = Annotated[
+    float, _at_most(MOST_PHASE_VOLT, "above, the cart meets a stop hard: in this phase nothing knows yet where the stops are")
+]
 
 
 class Section(BaseModel):
@@ -91,7 +103,8 @@ class QuarcConnection(Section):
 
     ``doubles``: 2 (x, θ) or 4 (with velocities). ``watchdog_s``: how long the model itself keeps a voltage without a new
     command; null if it keeps it for ever, which is said aloud at every start. ``virtual``: your word that nothing real moves,
-    without which no program flies unasked; an address cannot tell, because a model may run on this computer.
+    without which a real rig's limits hold and no program flies unasked; an address cannot tell, because a model may run on
+    this computer.
     """
 
     plant: Literal["quarc"]
@@ -121,14 +134,17 @@ class HilConnection(Section):
 
 
 class SerialConnection(Section):
-    """A board that speaks the protocol in PROTOCOL.md. ``watchdog_s``: without commands for so long it goes to 0 V."""
+    """
+    A board that speaks the protocol in PROTOCOL.md. ``watchdog_s``: without commands for so long it goes to 0 V; in a rig file
+    that does not say, no longer than three control periods.
+    """
 
     plant: Literal["serial"]
     port: str
     baud: int = Field(default=1_000_000, gt=0)
     connect_timeout_s: AtMostAMinute = 3.0
     read_timeout_s: Positive = 0.01
-    watchdog_s: Annotated[float, _within(0.001, 1.0, _TOO_LONG)] = 0.05
+    watchdog_s: Annotated[float, _within(0.001, 1.0, _TOO_LONG)] = SERIAL_WATCHDOG_S
 
 
 Connection = Annotated[SimulatedConnection | QuarcConnection | HilConnection | SerialConnection, Field(discriminator="plant")]
@@ -172,7 +188,9 @@ class Limits(Section):
     rail_margin_m: Annotated[float, _within(0.01, 1.0, "below, a cart that is cut still meets the stop")] = 0.05
     # ... and voltage towards the stop is withheld as soon as coasting, speed times this, would take the cart there.
     coasting_time_s: Annotated[float, _within(0.05, 10.0, "below, the brake comes too late")] = 0.2
-    angle_rad: Annotated[float, Field(gt=0, le=math.pi)] = 0.35
+    angle_rad: Annotated[
+        float, _at_most(math.pi / 2, "above, a pole that has fallen is not cut; runs that start hanging have no such limit")
+    ] = 0.35
     cart_speed_m_s: Annotated[float, _at_most(5.0, "no cart on such a rail is faster, and nothing would ever be cut")] = 2.0
     pole_speed_rad_s: Annotated[float, _at_most(60.0, "no such pole is faster, and nothing would ever be cut")] = 25.0
     # The identified cart gains 38 m/s² with 24 V and a spinning pole. A hand or a stick that pushes it may do more.
@@ -182,7 +200,7 @@ class Limits(Section):
     stale_s: AtMostASecond = 0.02
     # A cart that does not count under this voltage for this long, or a pole that does not while the cart travels this far.
     frozen_s: AtMostASecond = 0.3
-    frozen_volt: Positive = 1.5
+    frozen_volt: Positive = FROZEN_VOLT
     frozen_travel_m: Annotated[float, _at_most(0.2, "above, the rail may end before a dead encoder is noticed")] = 0.02
     jump_m: Positive = 0.02
     jump_rad: Annotated[float, Field(gt=0, le=math.pi / 2, allow_inf_nan=False)] = 0.3
@@ -200,9 +218,12 @@ class Limits(Section):
             )
         if self.jump_m > LONGEST_JUMP * self.rail_length_m:
             raise ValueError(f"jump_m: {self.jump_m:g} m is above {LONGEST_JUMP:g} of rail_length_m, {self.rail_length_m:g} m")
-        if self.frozen_volt > self.voltage_volt:
+        # With a few volts, half of them may be what friction takes.
+        most_volt = min(self.voltage_volt, max(0.5 * self.voltage_volt, FROZEN_VOLT))
+        if self.frozen_volt > most_volt:
             raise ValueError(
-                f"frozen_volt: {self.frozen_volt:g} V is above voltage_volt, {self.voltage_volt:g} V: never reached"
+                f"frozen_volt: {self.frozen_volt:g} V is above {most_volt:g} V, the most with voltage_volt at "
+                f"{self.voltage_volt:g} V: a run that seldom asks for so much never notices a dead encoder"
             )
         return self
 
@@ -242,8 +263,10 @@ class Readings(Section):
 class SelfTest(Section):
     """A push each way: the cart must move by ``min_travel_m``, the right way, and be seen to after ``latency_s``."""
 
-    voltage_volt: Positive = 1.2
-    push_s: Annotated[float, _at_most(2.0, "above, a push takes the cart from one stop to the other")] = 0.4
+    voltage_volt: PhaseVolt = 1.2
+    push_s: Annotated[
+        float, _at_most(LONGEST_PUSH_S, "above, a push takes the cart from the middle of the rail to a stop")
+    ] = 0.4
     min_travel_m: Annotated[float, _within(0.001, 0.1, "below, noise would pass for a cart that moves")] = 0.005
     latency_s: AtMostASecond = 0.05
     timeout_s: AtMostAMinute = 10.0
@@ -258,14 +281,14 @@ class SelfTest(Section):
 class Homing(Section):
     """Both stops at low voltage; the span between them must be the rail's length to within ``span_tolerance_m``."""
 
-    voltage_volt: Positive = 1.5
+    voltage_volt: PhaseVolt = 1.5
     still_s: Annotated[float, _at_most(2.0, "above, the motor is stalled against a stop for long")] = 0.3
     span_tolerance_m: Positive = 0.02
     timeout_s: AtMostAMinute = 20.0
 
 
 class Centring(Section):
-    voltage_volt: Positive = 1.5
+    voltage_volt: PhaseVolt = 1.5
     tolerance_m: Positive = 0.01
     timeout_s: AtMostAMinute = 15.0
 

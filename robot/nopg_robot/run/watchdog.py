@@ -14,6 +14,7 @@ from types import TracebackType
 from nopg_robot.guard.spawn import IS_POSSIBLE, OutsideGuard
 from nopg_robot.plants.base import Plant, Reading
 from nopg_robot.rig.errors import SWITCH_OFF
+from nopg_robot.rig.sections import GUARD_SHARE
 
 #: a policy or a driver that has not come back after this time never will
 HANG_S = 3.0
@@ -187,7 +188,7 @@ class GuardedPlant:
             return False
         try:
             # The loop may have written while this thread waited for the lock.
-            if self._over.is_set() or not (self.tripped or self._is_silent_too_long(0.75)):
+            if self._over.is_set() or not (self.tripped or self._is_silent_too_long(GUARD_SHARE)):
                 return False
             self._trip()
             try:

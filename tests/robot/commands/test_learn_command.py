@@ -18,7 +18,7 @@ from helpers.repository import REPOSITORY
 from helpers.rigs import QUICK_PHASES, changed, quick_rig
 from nopg_robot.commands.command_line import ExitCode
 from nopg_robot.commands.learn import app
-from nopg_robot.rig.file import RigFile, may_fly_unasked
+from nopg_robot.rig.file import RigFile, is_virtual
 from nopg_robot.rounds.folder import Learned, LearningFolder, asked_before
 from nopg_robot.virtual.simulated_cart import SimulatedCart
 from nopg_robot.virtual.tcp import VirtualQuarcServer
@@ -199,7 +199,7 @@ def test_without_a_terminal_nobody_can_agree(tmp_path, arguments):
     ],
 )
 def test_which_rigs_fly_unasked(name, connection, virtual):
-    assert may_fly_unasked(changed(RigFile.load(name), connection=connection)) is virtual
+    assert is_virtual(changed(RigFile.load(name), connection=connection)) is virtual
 
 
 HANGING_TASK = """
@@ -246,7 +246,7 @@ def test_cable_out_in_the_middle_of_learning_with_the_console_under_load(tmp_pat
             connection={"host": host, "port": port, "watchdog_s": None, "read_timeout_s": 0.2, "virtual": True},
             limits={"stale_s": PATIENT_S},
             timing={"miss_s": 0.1, "watchdog_s": PATIENT_S},
-            **QUICK_PHASES | {"homing": {"voltage_volt": 4.0, "still_s": 0.15}, "centring": {"voltage_volt": 3.0}},
+            **QUICK_PHASES | {"centring": {"voltage_volt": 2.5}},
         )
         (tmp_path / "rig.yaml").write_text(rig.to_yaml())
         program = [sys.executable, "-m", "nopg_robot.commands.learn", "--rig", str(tmp_path / "rig.yaml")]

@@ -38,7 +38,7 @@ from nopg_robot.virtual.serial_board import VirtualSerialBoard
 pytestmark = [pytest.mark.real_time, pytest.mark.slow]
 
 # Of the rig file: thread and process act after it, and both before a board does.
-GUARD_S = 0.3
+GUARD_S, READ_TIMEOUT_S = 0.3, 0.2
 # Stated allowance for a loaded computer.
 LOAD_S = 0.25
 HOLD_S = 1.5
@@ -67,11 +67,12 @@ def bench(plant: str) -> Iterator[Bench]:
     }
     if plant == "quarc":
         with VirtualQuarcServer(cart, watchdog_s=None) as server:
-            connection = {"host": server.address[0], "port": server.address[1], "watchdog_s": None, "read_timeout_s": 0.25}
+            wire = {"host": server.address[0], "port": server.address[1], "virtual": True}
+            connection = {**wire, "watchdog_s": None, "read_timeout_s": READ_TIMEOUT_S}
             yield Bench(changed(RigFile.load("quanser_ip02_quarc"), connection=connection, **patient), server)
     else:
         with VirtualSerialBoard(cart=cart) as board:
-            connection = {"port": board.port, "watchdog_s": 1.0, "read_timeout_s": 0.25}
+            connection = {"port": board.port, "watchdog_s": 1.0, "read_timeout_s": READ_TIMEOUT_S}
             yield Bench(changed(RigFile.load("serial_board"), connection=connection, **patient), board)
 
 

@@ -18,6 +18,7 @@ from nopg_robot.plants import Rig, open_rig, simulated_twin
 from nopg_robot.plants.simulated import SimulatedPlant
 from nopg_robot.rig.errors import DefectError, PlantError, PolicyError, RecorderError
 from nopg_robot.rig.file import RigFile
+from nopg_robot.rig.sections import LONGEST_PUSH_S, MOST_PHASE_VOLT
 from nopg_robot.run import deployment
 from nopg_robot.run.deployment import RunOptions, check_policy, deploy
 from nopg_robot.run.display import NullDisplay
@@ -90,6 +91,21 @@ def test_the_whole_sequence_in_order(tmp_path):
     assert log.x[running][0] == pytest.approx(0.0, abs=0.011)
     x_true = cart.state[0]
     assert log.x[-1] == pytest.approx(x_true, abs=2e-3)
+
+
+@pytest.mark.slow
+def test_phases_meet_stops_softly_with_all_that_a_rig_file_may_say(tmp_path):
+    rig = quick_rig(
+        self_test={"voltage_volt": MOST_PHASE_VOLT, "push_s": LONGEST_PUSH_S},
+        homing={"voltage_volt": MOST_PHASE_VOLT},
+        centring={"voltage_volt": MOST_PHASE_VOLT},
+    )
+    summary, log, cart = run(tmp_path, rig=rig, seconds=0.1)
+    assert summary.outcome == "finished"
+    # Homing crosses the whole rail, at the speed that the voltage gives.
+    assert 0.35 < cart.hardest_impact_m_s < 0.45
+    pushed = log.x[log.phase == "self-test"]
+    assert np.ptp(pushed) < rig.limits.rail_length_m / 2.0
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def bench(
     plant: str,
     *,
     cart: SimulatedCart | None = None,
-    read_timeout_s: float = 0.9 * PATIENT_S,
+    read_timeout_s: float = 0.7 * PATIENT_S,
     watchdog_s: float = PATIENT_S,
     **sections: dict[str, Any],
 ) -> Iterator[Bench]:
@@ -151,7 +151,8 @@ def bench(
     elif plant == "quarc":
         with VirtualQuarcServer(cart, watchdog_s=watchdog_s) as server:
             host, port = server.address
-            connection = {"host": host, "port": port, "watchdog_s": watchdog_s, "read_timeout_s": read_timeout_s}
+            wire = {"host": host, "port": port, "virtual": True}
+            connection = {**wire, "watchdog_s": watchdog_s, "read_timeout_s": read_timeout_s}
             yield Bench(changed(RigFile.load("quanser_ip02_quarc"), connection=connection, **patient), cart, server)
     elif plant == "serial":
         with VirtualSerialBoard(cart=cart) as board:
@@ -312,7 +313,7 @@ def test_a_policy_that_fails(name, plant, tmp_path):
     # Of the guard beside the loop, which cuts at the latest after this time; much less than the policy sleeps.
     guard_s = 0.12
     steady, asked_s = shuttle(2.0), []
-    with bench(plant, read_timeout_s=0.1, timing={"watchdog_s": guard_s}) as rig:
+    with bench(plant, read_timeout_s=0.08, timing={"watchdog_s": guard_s}) as rig:
 
         def policy(observation: np.ndarray) -> Any:
             if not rig.struck.is_set():
@@ -333,7 +334,7 @@ def test_a_policy_that_fails(name, plant, tmp_path):
 def test_an_answer_that_comes_too_late_moves_nothing(plant, tmp_path):
     """Without voltage nothing needs to be cut while a policy thinks, but what it says then is about a state long gone."""
     steady = shuttle(2.0)
-    with bench(plant, read_timeout_s=0.1, timing={"watchdog_s": 0.12}) as rig:
+    with bench(plant, read_timeout_s=0.08, timing={"watchdog_s": 0.12}) as rig:
 
         def policy(observation: np.ndarray) -> float:
             if not rig.struck.is_set():
@@ -390,7 +391,7 @@ SURVIVED: dict[str, tuple[tuple[str, ...], Callable[[Bench], Any]]] = {
 def test_what_a_run_survives(name, plant, tmp_path):
     _, strike = SURVIVED[name]
     # A question whose answer is lost is asked again after half of it; bytes one at a time take their time.
-    with bench(plant, read_timeout_s=0.4 if plant == "serial" else 0.9 * PATIENT_S) as rig:
+    with bench(plant, read_timeout_s=0.4 if plant == "serial" else 0.7 * PATIENT_S) as rig:
         found, log, struck_s = run(rig, tmp_path / "log.npz", shuttle(1.0), strike=lambda: strike(rig))
         assert found is None
         assert_it_was_moving(rig, struck_s)
@@ -592,7 +593,7 @@ def test_a_connection_that_breaks_where_the_rig_has_no_watchdog(tmp_path):
     """The last voltage would stay for ever: it is taken away over another connection, and the operator hears of it."""
     with VirtualQuarcServer(WatchedCart(), watchdog_s=None) as server:
         host, port = server.address
-        connection = {"host": host, "port": port, "watchdog_s": None, "read_timeout_s": 0.1}
+        connection = {"host": host, "port": port, "watchdog_s": None, "read_timeout_s": 0.1, "virtual": True}
         file = changed(RigFile.load("quanser_ip02_quarc"), connection=connection, timing={"miss_s": 1.0, "watchdog_s": 0.5})
         rig = Bench(file, server.cart, server)
         session = None

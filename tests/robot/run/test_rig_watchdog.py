@@ -38,7 +38,13 @@ def model_after_the_test(
     with VirtualQuarcServer(cart, watchdog_s=watchdog_s) as server:
         file = changed(
             RigFile.load("quanser_ip02_quarc"),
-            connection={"host": "127.0.0.1", "port": server.address[1], "read_timeout_s": 0.09, "watchdog_s": said_s},
+            connection={
+                "host": "127.0.0.1",
+                "port": server.address[1],
+                "read_timeout_s": 0.07,
+                "watchdog_s": said_s,
+                "virtual": True,
+            },
             timing={"miss_s": 1.0, "watchdog_s": 0.1},
             limits={"stale_s": 1.0},
         )

@@ -135,7 +135,13 @@ class TestStream:
 
 def rig_of(server: VirtualQuarcServer, **sections: dict[str, Any]) -> RigFile:
     patient = {
-        "connection": {"host": server.address[0], "port": server.address[1], "read_timeout_s": 0.2, "watchdog_s": None},
+        "connection": {
+            "host": server.address[0],
+            "port": server.address[1],
+            "read_timeout_s": 0.2,
+            "watchdog_s": None,
+            "virtual": True,
+        },
         "timing": {"miss_s": 1.0, "watchdog_s": 0.5},
         "limits": {"stale_s": 0.25},
         "start": {"still_s": 0.2},
