@@ -1,6 +1,5 @@
 """What is to be learned on a rig: how a flight starts, what a step earns, and when the task is done."""
 
-import ast
 import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from nopg_robot.control.observation import NAMES
+from nopg_robot.rounds.formula import check_formula
 
 #: of observations (T + 1, 5), as x, sin θ, cos θ, ẋ, θ̇, and the control period: whether this flight did what was wanted
 Goal = Callable[[np.ndarray, float], bool]
 
 # Within 18° of upright.
 UPRIGHT_COS = 0.95
-# What a formula of the reward knows, and how many numbers each has.
-_SIZES = {"s": len(NAMES), "a": 1, "s2": len(NAMES)}
+# Steps that a formula of the reward is asked about.
+_N_SAMPLES = 100
 # Of the flight that a goal is asked about before there is one.
 _PERIOD_S, _MOST_ASKED = 0.02, 10_000
 
@@ -81,18 +81,22 @@ class LearningTask:
 
 
 def _check_reward(formula: str) -> None:
-    """As far as that needs no learner: it will look at the formula after the random voltages, which is late."""
+    """The learner will look at it after the random voltages, which is late."""
     try:
-        parts = list(ast.walk(ast.parse(formula, mode="eval")))
-    except (SyntaxError, TypeError, ValueError) as error:
-        raise ValueError(f"reward: {formula!r} is not a formula ({error})") from error
-    for part in parts:
-        if not isinstance(part, ast.Subscript):
-            continue
-        name, index = ast.unparse(part.value), ast.unparse(part.slice)
-        if name not in _SIZES or not (index.isdigit() and int(index) < _SIZES[name]):
-            known = ", ".join(f"{known}[0]{f' to {known}[{size - 1}]' if size > 1 else ''}" for known, size in _SIZES.items())
-            raise ValueError(f"reward: there is no {ast.unparse(part)}; known are {known}")
+        check_formula(formula, _samples())
+    except ValueError as error:
+        raise ValueError(f"reward: {error}") from error
+
+
+def _samples() -> dict[str, np.ndarray]:
+    """Steps that a rig may record, by the names that a formula of the reward knows them by."""
+    generator = np.random.default_rng(0)
+
+    def states() -> np.ndarray:
+        x, theta, x_dot, theta_dot = generator.uniform(-1.0, 1.0, (_N_SAMPLES, 4)).T * [[0.4], [np.pi], [2.0], [20.0]]
+        return np.stack([x, np.sin(theta), np.cos(theta), x_dot, theta_dot], axis=1)
+
+    return {"s": states(), "a": generator.uniform(-5.0, 5.0, (_N_SAMPLES, 1)), "s2": states()}
 
 
 def _check_goal(goal: Goal, flight_s: float) -> None:

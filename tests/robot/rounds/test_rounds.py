@@ -73,6 +73,10 @@ def test_a_task_of_one_s_own_is_a_python_file(task_file):
         (TASK_FILE.replace("s2[2]", "a[1]"), r"reward: there is no a\[1\]"),
         (TASK_FILE.replace("s2[2]", "speed[0]"), r"reward: there is no speed\[0\]"),
         (TASK_FILE.replace("s2[2]", "s2[2"), "reward: 's2.2' is not a formula"),
+        (TASK_FILE.replace("s2[2]", "foo + s2[2]"), "reward: there is no foo; known are"),
+        (TASK_FILE.replace("s2[2]", "lambda: 1"), "reward: 'lambda: 1' is not allowed"),
+        (TASK_FILE.replace("s2[2]", "np.sqrt(s[0])"), "reward: 'np.sqrt' is not one of abs"),
+        (TASK_FILE.replace("s2[2]", "1/0"), "reward: '1/0' is not a finite number for any of 100 states"),
         (
             TASK_FILE.replace("upright_at_the_end(1.5)", "lambda o, period: o[10**6, 0] > 0"),
             "goal: does not answer .*IndexError",
