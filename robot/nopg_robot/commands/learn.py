@@ -143,7 +143,7 @@ class _Learning:
         self._random_s = wanted.first_s + wanted.fallen_s
         if not self._random_s < rig_seconds < math.inf:
             raise ValueError(f"--rig-seconds: must be above the task's {self._random_s:g} s of random voltages")
-        self.folder = LearningFolder.create(where, task, named, seed)
+        self.folder = LearningFolder.create(where, task, named, seed, partial(terminal.console.print, markup=False))
         self._rig = command_line.rig_named(rig, fast=fast, lifts_pole=wanted.pole == "upright" or wanted.fallen_s > 0)
         self._terminal, self._console, self._yes = terminal, terminal.console, yes
         # Of the report on the policy that flies next.

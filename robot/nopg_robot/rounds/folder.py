@@ -31,7 +31,7 @@ from nopg_robot.flight.log import LEARNING_PHASES, FlightLog, FlightLogError, re
 from nopg_robot.rig.file import RigFile
 from nopg_robot.rounds.task import TASKS, LearningTask, load_task
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 #: name of a task of one's own in the folder
 TASK_FILE = "task.py"
 _ROUND = re.compile(r"round-(\d{2,})")
@@ -157,14 +157,18 @@ class LearningFolder:
         self.task: LearningTask = load_task(about["task"] if about["task"] in TASKS else str(path / TASK_FILE))
 
     @classmethod
-    def create(cls, path: Path, task: str, rig: RigFile, seed: int) -> "LearningFolder":
+    def create(
+        cls, path: Path, task: str, rig: RigFile, seed: int, told: Callable[[str], None] = lambda text: None
+    ) -> "LearningFolder":
         """
         :param path: where there is none yet, or one that was made for the same task
         :param task: name or Python file, which is copied
         :param rig: to learn on
         :param seed: of everything
+        :param told: that a task file which has changed is taken
         :raises ValueError: if the folder is about something else
         """
+        wanted = load_task(task)
         about = {
             "format_version": FORMAT_VERSION,
             "task": task if task in TASKS else TASK_FILE,
@@ -172,10 +176,14 @@ class LearningFolder:
             "control_hz": rig.rates.control_hz,
             "voltage_volt": rig.limits.voltage_volt,
             "seed": seed,
+            # All of the task that the flights of the first round depend on.
+            "random_voltages": {
+                "pole": wanted.pole,
+                **{name: float(getattr(wanted, name)) for name in ("first_s", "fallen_s", "episode_s")},
+            },
         }
         there = _read_json(path / "task.json")
         if there is None:
-            load_task(task)
             path.mkdir(parents=True, exist_ok=True)
             # Whoever was killed here has left no more than these.
             if any(each.name != TASK_FILE and ".partial" not in each.suffixes for each in path.iterdir()):
@@ -189,15 +197,15 @@ class LearningFolder:
                 f"{path}: was begun with {other} {there.get(other)!r}, and this is {about[other]!r}; choose another folder"
             )
         elif task not in TASKS and Path(task).read_bytes() != (path / TASK_FILE).read_bytes():
-            raise ValueError(f"{path}: was begun with another {task}; choose another folder")
+            _take_changed(path, Path(task))
+            told(f"{task} has changed: the random voltages that {path} has are kept, and are learned from for the new one.")
         # It is the file that was named just now.
         return cls(path, trust=True)
 
     @property
     def rounds(self) -> list[Round]:
         """All that there are, in their order."""
-        found = ((_ROUND.fullmatch(path.name), path) for path in self.path.iterdir() if path.is_dir())
-        return sorted((Round(int(match.group(1)), path) for match, path in found if match), key=lambda one: one.number)
+        return _rounds_in(self.path)
 
     def round(self, number: int) -> Round:
         """
@@ -253,6 +261,21 @@ class LearningFolder:
             flights = str(len(one.logs()))
             rows.append((str(one.number), *told[:5], flights, str(sum(succeeded)) if one.is_flown else "", told[5]))
         return rows
+
+
+def _rounds_in(path: Path) -> list[Round]:
+    found = ((_ROUND.fullmatch(each.name), each) for each in path.iterdir() if each.is_dir())
+    return sorted((Round(int(match.group(1)), each) for match, each in found if match), key=lambda one: one.number)
+
+
+def _take_changed(path: Path, task_file: Path) -> None:
+    """A task that was corrected may go on with flights that know nothing of what was wrong with it."""
+    changed = f"{path}: was begun with another {task_file}"
+    if any(one.number > 0 and (one.learned is not None or one.logs()) for one in _rounds_in(path)):
+        raise ValueError(f"{changed}, and has learned for that one; choose another folder")
+    # Nobody is to learn for the one while the other takes its place.
+    with working_alone(path, "learner"):
+        write_atomically(path / TASK_FILE, lambda partial: shutil.copyfile(task_file, partial))
 
 
 @contextmanager

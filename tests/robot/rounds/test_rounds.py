@@ -111,8 +111,41 @@ def test_a_folder_goes_on_with_the_same_task_only(folder, task_file):
         LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=4)
     with pytest.raises(ValueError, match=r"begun with task 'task.py', and this is 'balance'"):
         LearningFolder.create(folder.path, "balance", quick_rig(), seed=3)
+
+
+def test_a_task_that_was_corrected_goes_on_with_the_random_voltages(folder, task_file):
+    folder.round(0).write_flown([])
+    # What a learner has left that could not go on.
+    (folder.round(1).folder / "model.zip").write_bytes(b"half")
+    task_file.write_text(TASK_FILE.replace("s2[2]", "s2[2] - s2[0] ** 2"))
+    said = []
+    again = LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3, told=said.append)
+    assert again.task.reward == "s2[2] - s2[0] ** 2"
+    assert again.about == folder.about
+    assert again.round(0).is_flown
+    assert "has changed: the random voltages" in said[0]
+    LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3, told=said.append)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("change", ["first_s=2.0", "first_s=1.0, episode_s=1.0"])
+def test_a_task_of_other_random_voltages_needs_a_folder_of_its_own(folder, task_file, change):
+    task_file.write_text(TASK_FILE.replace("first_s=1.0", change))
+    with pytest.raises(ValueError, match=r"was begun with random_voltages .* choose another folder"):
+        LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3)
+
+
+def test_a_task_that_was_learned_for_is_not_changed(folder, task_file):
+    folder.round(1).write_learned(LEARNED)
     task_file.write_text(TASK_FILE + "# changed\n")
-    with pytest.raises(ValueError, match="begun with another"):
+    with pytest.raises(ValueError, match=r"begun with another .* and has learned for that one"):
+        LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3)
+    assert (folder.path / "task.py").read_text() == TASK_FILE
+
+
+def test_a_task_is_not_changed_under_a_learner(folder, task_file):
+    task_file.write_text(TASK_FILE + "# changed\n")
+    with working_alone(folder.path, "learner"), pytest.raises(ValueError, match="another program is at work"):
         LearningFolder.create(folder.path, str(task_file), quick_rig(), seed=3)
 
 
