@@ -25,7 +25,7 @@ from nopg_robot.run.session import RunSummary
 EXIT_CODES = (
     "Exit codes: 0 finished, 1 stopped by the safety supervisor during the run, 2 wrong arguments or files, "
     "3 no connection to the rig, 4 a phase before the run failed, 5 the policy or the rig's driver never answered, "
-    "6 the task was not learned, 70 a defect of this program, 130 stopped by the operator."
+    "6 the task was not learned, 7 the learner was killed, 70 a defect of this program, 130 stopped by the operator."
 )
 
 
@@ -39,6 +39,7 @@ class ExitCode(IntEnum):
     PHASE_FAILED = 4
     HUNG = 5
     NOT_LEARNED = 6
+    LEARNER_KILLED = 7
     DEFECT = 70
     OPERATOR = 130
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -89,15 +90,20 @@ def learn_command(
 
 class _LearnerFailedError(Exception):
     """
-    :param code: that the learner ended with
+    :param code: that the learner ended with; that of a signal is negative
     """
 
     def __init__(self, code: int):
-        super().__init__(
-            f"The learner ended with exit code {code}; see what it says above. The same command goes on from here."
-        )
+        ending = _ending(code)
+        see = "it may have run out of memory" if ending.endswith("SIGKILL") else "see what it says above"
+        super().__init__(f"The learner {ending}; {see}. The same command goes on from here.")
         known = (command_line.ExitCode.USAGE, command_line.ExitCode.OPERATOR)
-        self.exit_code = command_line.ExitCode(code) if code in known else command_line.ExitCode.DEFECT
+        if code == -signal.SIGINT:
+            self.exit_code = command_line.ExitCode.OPERATOR
+        elif code < 0:
+            self.exit_code = command_line.ExitCode.LEARNER_KILLED
+        else:
+            self.exit_code = command_line.ExitCode(code) if code in known else command_line.ExitCode.DEFECT
 
 
 @dataclass
@@ -193,15 +199,17 @@ class _Learning:
         if learns_here:
             # A process of its own: the rig's computer needs no torch, and its loop none of torch's threads.
             program = [sys.executable, "-m", "sb3_nopg.commands.main", "improve", str(self.folder.path), *options]
-            failed = subprocess.run(program, check=False).returncode
-            if failed or one.learned is None:
-                raise _LearnerFailedError(failed)
+            code = subprocess.run(program, check=False).returncode
+            if not _is_learned(one, options):
+                raise _LearnerFailedError(code)
+            if code:
+                self._console.print(f"The learner {_ending(code)}, after its work was done.", style="yellow", markup=False)
             return
         self._console.print(
             f"Run this where torch is, on the same folder: nopg improve {self.folder.path} {' '.join(options)}", markup=False
         )
         with self._console.status("waiting for the learner …"):
-            while one.learned is None or ("--review" not in options and not _is_to_be_flown(one)):
+            while not _is_learned(one, options):
                 time.sleep(_POLL_S)
 
     def _agreed_policy(self, one: Round, learned: Learned) -> OnnxPolicy:
@@ -254,6 +262,21 @@ class _Learning:
         for row in self.folder.table():
             table.add_row(*row)
         self._console.print(table)
+
+
+def _ending(code: int) -> str:
+    """Of a process, by its exit code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _is_learned(one: Round, options: list[str]) -> bool:
+    """Whether the learner has left what it was asked for with these options; an earlier review is no policy."""
+    return one.learned is not None and ("--review" in options or _is_to_be_flown(one))
 
 
 def _is_to_be_flown(one: Round) -> bool:

@@ -30,6 +30,9 @@ TASK = LearningTask("mine", "upright", "s2[2]", upright_at_the_end(1.5), flight_
 """
 
 
+REVIEW = Learned("", "", False, "Not done.", 0.0, 50, 3.0, 1.0)
+
+
 class OtherComputer(threading.Thread):
     """Leaves a policy for the first round, and says that the task is done when it has flown well twice."""
 
@@ -148,14 +151,62 @@ def test_killed_in_a_flight_it_goes_on_where_it_was(tmp_path, arguments):
 
 
 def test_a_task_that_is_not_learned_has_an_exit_code_of_its_own(tmp_path, arguments):
-    folder = LearningFolder.create(tmp_path / "learning", arguments[1], quick_rig(), seed=0)
-    folder.round(0).write_flown([])
-    folder.round(1).write_learned(Learned("round-01/policy.onnx", "", False, "Fly it.", 0.0, 50, 3.0, 1.0))
-    folder.round(1).write_flown([False])
-    folder.round(2).write_learned(Learned("", "", False, "Not done.", 0.0, 50, 3.0, 1.0))
+    flown_once(tmp_path / "learning", arguments[1]).round(2).write_learned(REVIEW)
     result = CliRunner().invoke(app, [*arguments, "--rounds", "1"])
     assert result.exit_code == ExitCode.NOT_LEARNED, result.output
     assert "not done" in result.output
+
+
+@pytest.fixture
+def learner(monkeypatch):
+    """Somebody in the learner's place, who leaves a review or nothing and ends with some code."""
+
+    def take_place(code: int, review_in: LearningFolder | None = None) -> None:
+        def end(program: list[str], check: bool) -> subprocess.CompletedProcess[str]:
+            if review_in is not None:
+                review_in.round(2).write_learned(REVIEW)
+            return subprocess.CompletedProcess(program, code)
+
+        monkeypatch.setattr("nopg_robot.commands.learn.subprocess.run", end)
+
+    return take_place
+
+
+def flown_once(path: Path, task: str) -> LearningFolder:
+    folder = LearningFolder.create(path, task, quick_rig(), seed=0)
+    folder.round(0).write_flown([])
+    folder.round(1).write_learned(Learned("round-01/policy.onnx", "", False, "Fly it.", 0.0, 50, 3.0, 1.0))
+    folder.round(1).write_flown([False])
+    return folder
+
+
+@pytest.mark.parametrize(("code", "said"), [(-signal.SIGKILL, "was killed by SIGKILL"), (70, "ended with exit code 70")])
+def test_a_learner_that_dies_after_its_work_has_done_it(tmp_path, arguments, learner, code, said):
+    learner(code, flown_once(tmp_path / "learning", arguments[1]))
+    result = CliRunner().invoke(app, [*arguments, "--rounds", "1", "--learner", "here"])
+    assert result.exit_code == ExitCode.NOT_LEARNED, result.output
+    assert f"{said}, after its work was done" in result.output
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (-signal.SIGKILL, "was killed by SIGKILL; it may have run out of memory", ExitCode.LEARNER_KILLED),
+        (-99, "was killed by signal 99", ExitCode.LEARNER_KILLED),
+        (-signal.SIGINT, "was killed by SIGINT", ExitCode.OPERATOR),
+        (2, "ended with exit code 2; see what it says above", ExitCode.USAGE),
+        (70, "ended with exit code 70", ExitCode.DEFECT),
+        (0, "ended with exit code 0", ExitCode.DEFECT),
+    ],
+)
+def test_a_learner_that_leaves_nothing(tmp_path, arguments, learner, code, said, expected):
+    # A review from before is no policy, and one more round is asked for now.
+    flown_once(tmp_path / "learning", arguments[1]).round(2).write_learned(REVIEW)
+    learner(code)
+    result = CliRunner().invoke(app, [*arguments, "--rounds", "2", "--learner", "here"])
+    assert result.exit_code == expected, result.output
+    assert said in result.output
+    assert "The same command goes on from here" in result.output
 
 
 def test_rig_time_must_do_for_the_random_voltages(arguments):
