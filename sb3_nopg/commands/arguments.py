@@ -1,5 +1,6 @@
 """From the text of an argument to what the Python API takes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -96,13 +97,14 @@ def labels(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",")]
 
 
-def make_env(env_id: str, render_mode: str | None = None) -> gym.Env:
+def make_env(env_id: str, render_mode: str | None = None, options: Mapping[str, Any] | None = None) -> gym.Env:
     """
     :param env_id: as Gymnasium knows it, ours included: importing nopg_envs has made them known
     :param render_mode: for pictures
+    :param options: of the environment
     """
     try:
-        return gym.make(env_id, render_mode=render_mode)
+        return gym.make(env_id, render_mode=render_mode, **(options or {}))
     except (gym.error.Error, ImportError, TypeError, ValueError) as error:
         # Gymnasium's own messages mention the id or the package that is missing.
         raise InputError("--env", f"{env_id!r} cannot be made ({one_line(error)})", "Give the id of an environment") from error

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -109,7 +110,8 @@ def evaluate(
     if env_id is None:
         raise InputError("--env", f"nothing beside {path} tells what it was trained for", "Pass --env")
     loaded = load_model(path, algo, trust=trust)
-    simulation = make_env(env_id) if video is None else _filmed(env_id, video, video_episodes)
+    options = None if record is None else record.env_options
+    simulation = make_env(env_id, options=options) if video is None else _filmed(env_id, video, video_episodes, options)
     try:
         check_fits_env(loaded, simulation)
         th.manual_seed(seed)
@@ -129,14 +131,14 @@ def evaluate(
         raise UnsuccessfulError(f"the mean return {summary['mean']:.4g} is below {minimum:g}")
 
 
-def _filmed(env_id: str, folder: pathlib.Path, n_episodes: int) -> gym.Env:
+def _filmed(env_id: str, folder: pathlib.Path, n_episodes: int, options: Mapping[str, Any] | None) -> gym.Env:
     if find_spec("moviepy") is None:
         raise InputError("--video", "films need the package moviepy", "pip install moviepy")
     if folder.exists() and not folder.is_dir():
         raise InputError("--video", f"{folder} is a file", "Give a folder")
     # Films need no window, and a computer in a laboratory may have no screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    env = make_env(env_id, "rgb_array")
+    env = make_env(env_id, "rgb_array", options)
     return gym.wrappers.RecordVideo(
         env, str(folder), episode_trigger=lambda number: number < n_episodes, name_prefix=env_id.replace("/", "_")
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from nopg_envs.cartpole.options import CartPoleOptions
 from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.common.failures import note
 from sb3_nopg.prediction.policy_files import checked_actor, load_policy
@@ -25,12 +24,12 @@ class FlownPolicy:
     """
     :param actor: from observations of the cart-pole, (m, 5), to volts, (m, 1)
     :param voltage_limit_volt: the policy never asks for more
-    :param control_hz: how often it is asked
+    :param control_hz: how often it is asked; None where the file does not tell
     """
 
     actor: Actor
     voltage_limit_volt: float
-    control_hz: float
+    control_hz: float | None
 
 
 def flown_policy(path: pathlib.Path, *, trust: bool = False) -> FlownPolicy:
@@ -50,7 +49,7 @@ def largest_action(space: Any) -> float:
 
 def _from_zip(path: pathlib.Path, trust: bool) -> FlownPolicy:
     policy = load_policy(path, trust=trust)
-    return FlownPolicy(checked_actor(policy, _SAMPLE, 1), largest_action(policy.action_space), CartPoleOptions.control_hz)
+    return FlownPolicy(checked_actor(policy, _SAMPLE, 1), largest_action(policy.action_space), None)
 
 
 def _from_onnx(path: pathlib.Path) -> FlownPolicy:
@@ -76,7 +75,7 @@ def _from_onnx(path: pathlib.Path) -> FlownPolicy:
         columns["theta"] = np.arctan2(columns["sin_theta"], columns["cos_theta"])
         return network(np.stack([columns[name] for name in told.observation_names], axis=1))
 
-    control_hz = CartPoleOptions.control_hz if told.control_period_s is None else 1.0 / told.control_period_s
+    control_hz = None if told.control_period_s is None else 1.0 / told.control_period_s
     return FlownPolicy(act, float(np.abs([told.action_low, told.action_high]).max()), control_hz)
 
 

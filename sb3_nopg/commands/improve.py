@@ -18,12 +18,14 @@ from nopg_robot.flight.log import FlightLog
 from nopg_robot.rounds.flights import ENOUGH_FLIGHTS
 from nopg_robot.rounds.folder import TASK_FILE, Learned, LearningFolder, Round, working_alone
 from sb3_nopg import NOPG, DynamicsModel, TransitionDataset
+from sb3_nopg.commands.models import TrainingRecord
 from sb3_nopg.commands.rig_parameters import NotToldError, identified
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import note, one_line_errors
 from sb3_nopg.common.files import replacing
+from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted, plot_flown
 from sb3_nopg.prediction.following import follow
 from sb3_nopg.prediction.judge import judge
@@ -85,8 +87,9 @@ class _Learner:
         self.shared, self.task, self.last, self.following = shared, shared.task, last, following
         self._seed = int(shared.about["seed"])
         self._limit_volt, self._period_s = float(shared.about["voltage_volt"]), 1.0 / float(shared.about["control_hz"])
-        options: dict[str, Any] = {"voltage_limit_volt": self._limit_volt, "control_hz": float(shared.about["control_hz"])}
-        self._env = gym.make(_ENVS[self.task.pole], **options)
+        control_hz = float(shared.about["control_hz"])
+        self._env_options: dict[str, Any] = {"voltage_limit_volt": self._limit_volt, "control_hz": control_hz}
+        self._env = gym.make(_ENVS[self.task.pole], **self._env_options)
         self._data = self._recorded(shared.flights())
         self._begun_s = time.perf_counter()
 
@@ -164,7 +167,10 @@ class _Learner:
 
     def _export(self, model: NOPG) -> pathlib.Path:
         folder = self.following.folder
-        model.save(folder / "model")
+        model.save(folder / "model.zip")
+        # The data are the folder's flights, relabelled: no file or recipe.
+        seed, fingerprint = self._seed + self.following.number, dataset_fingerprint(self._data)
+        TrainingRecord(None, _ENVS[self.task.pole], seed, fingerprint, self._env_options).save(folder / "model.zip")
         stress = stress_of(model, self._parameters())
         with waiting("writing the report"):
             write_report(make_report(model, stress=stress), folder / "report.html")

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 import pickle
-import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +20,7 @@ from sb3_nopg.common.trust import UntrustedError, check_trusted
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 from sb3_nopg.nopg import NOPG
-from sb3_nopg.policies.model_archive import read_model
+from sb3_nopg.policies.model_archive import UNREADABLE, read_model
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {
     "nopg": NOPG,
@@ -41,16 +41,18 @@ class TrainingRecord:
     """
     What a model was trained on, kept as JSON beside it.
 
-    :param data: file or recipe
+    :param data: file or recipe; None where it was neither
     :param env: id, None where there was none
     :param seed: of everything random
     :param data_fingerprint: of the data set; None in records of older versions, whose digest left episodes out
+    :param env_options: with which the environment was made
     """
 
-    data: str
+    data: str | None
     env: str | None
     seed: int
     data_fingerprint: str | None = None
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def save(self, model_path: pathlib.Path) -> None:
         """
@@ -75,6 +77,10 @@ class TrainingRecord:
             raise InputError(
                 str(path), f"no record of `nopg train` ({one_line(error)})", "Remove it, and pass --data and --env"
             ) from error
+
+    def make_env(self) -> gym.Env | None:
+        """The environment, as it was."""
+        return None if self.env is None else make_env(self.env, options=self.env_options)
 
     def is_of(self, data: TransitionDataset) -> bool | None:
         """
@@ -134,18 +140,7 @@ def load_model(path: pathlib.Path, algo: str = "nopg", env: gym.Env | None = Non
     except InputError as error:
         fix = "Give what `nopg train` or model.save() wrote; --algo names another algorithm where a command takes any"
         raise InputError("MODEL", f"{path} is no model of {algo} ({one_line(error)})", fix) from error
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        AssertionError,
-        EOFError,
-        RuntimeError,
-        ImportError,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-    ) as error:
+    except UNREADABLE as error:
         raise InputError(
             "MODEL",
             f"{path} is no model of {algo}, or does not fit the environment ({one_line(error)})",
@@ -167,11 +162,14 @@ def load_with_data(
     :param needs_data: whether it is of no use without
     """
     record = TrainingRecord.load(path)
-    env_id = record.env if env_id is None and record is not None else env_id
-    model = load_model(path, algo, None if env_id is None else make_env(env_id), trust=trust)
+    if env_id is not None or record is None:
+        made = None if env_id is None else make_env(env_id)
+    else:
+        env_id, made = record.env, record.make_env()
+    model = load_model(path, algo, made, trust=trust)
     if not isinstance(model, NOPG):
         return model, record
-    if data is None and record is None:
+    if data is None and (record is None or record.data is None):
         if needs_data:
             raise InputError("--data", f"nothing beside {path} tells what it was trained on", "Pass --data")
         return model, record
@@ -217,6 +215,7 @@ def _find_data(data: str | None, record: TrainingRecord | None, env_id: str | No
     if data is not None:
         return load_data(data, env_id, 0 if record is None else record.seed, trust=trust)
     assert record is not None
+    assert record.data is not None
     try:
         return load_data(record.data, env_id, record.seed, trust=trust)
     except FileNotFoundError as error:

@@ -16,12 +16,12 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from nopg_envs.cartpole.env import QuanserCartPoleEnv
 from nopg_envs.cartpole.options import CartPoleOptions
 from nopg_envs.stress import StressTest, stress_test
-from sb3_nopg.commands.arguments import TRUST_HELP, make_env
+from sb3_nopg.commands.arguments import TRUST_HELP
 from sb3_nopg.commands.flown_policies import flown_policy, largest_action
 from sb3_nopg.commands.models import TrainingRecord, find_policy
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError, one_line
-from sb3_nopg.common.failures import check_output, one_line_errors
+from sb3_nopg.common.failures import check_output, note, one_line_errors
 from sb3_nopg.common.files import replacing
 from sb3_nopg.prediction.rollouts import Actor
 from sb3_nopg.report.stress import PLACES, StressFigures, StressPicture
@@ -71,16 +71,20 @@ def stress(
         check_output("--output", output.with_suffix(".png"))
     path = find_policy(policy)
     flown = flown_policy(path, trust=trust)
+    told = _recorded_options(path, task)
+    if told is None:
+        told = CartPoleOptions()
+        _say_assumed(path, None if task is not None else told.task, None if flown.control_hz is not None else told.control_hz)
     with waiting(f"flying on {rigs} rigs"):
         result = _tested(
             flown.actor,
-            task=_recorded_task(path) if task is None else task,
+            task=told.task if task is None else task,
             n_rigs=rigs,
             seconds=seconds,
             start=start,
             parameters=parameters,
             voltage_limit_volt=flown.voltage_limit_volt if voltage is None else voltage,
-            control_hz=flown.control_hz,
+            control_hz=told.control_hz if flown.control_hz is None else flown.control_hz,
             seed=seed,
         )
     _show(result)
@@ -131,11 +135,32 @@ def _tested(actor: Actor, **arguments: Any) -> StressTest:
         raise InputError("--parameters", one_line(error), "Give a set's name or a YAML file of nopg_envs.identify") from error
 
 
-def _recorded_task(path: pathlib.Path) -> str:
-    """What the record beside a model names; balancing without one."""
+def _recorded_options(path: pathlib.Path, task: str | None) -> CartPoleOptions | None:
+    """
+    :param path: of a policy
+    :param task: that somebody named, who needs no record
+    :return: those of the cart-pole that the record beside a model names, if there is one
+    """
     record = TrainingRecord.load(path) if path.suffix == ".zip" else None
-    env = None if record is None or record.env is None else make_env(record.env).unwrapped
-    return env.options.task if isinstance(env, QuanserCartPoleEnv) else CartPoleOptions.task
+    try:
+        env = None if record is None else record.make_env()
+    except InputError:
+        if task is None:
+            raise
+        env = None
+    return env.unwrapped.options if env is not None and isinstance(env.unwrapped, QuanserCartPoleEnv) else None
+
+
+def _say_assumed(path: pathlib.Path, task: str | None, control_hz: float | None) -> None:
+    """
+    :param path: of a policy
+    :param task: that nothing tells; None if somebody did
+    :param control_hz: that nothing tells; None if somebody did
+    """
+    assumed = [] if task is None else [f"the task is taken for {task}, --task names another"]
+    assumed += [] if control_hz is None else [f"it is asked {control_hz:g} times a second"]
+    if assumed:
+        note(f"nothing beside {path} tells what it was trained for: {'; '.join(assumed)}.")
 
 
 def _show(result: StressTest) -> None:

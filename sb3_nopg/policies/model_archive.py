@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import zipfile
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -24,6 +25,20 @@ from sb3_nopg.policies.plain_values import NotPlainError, from_plain, to_plain
 ModelSource = str | pathlib.Path | io.BufferedIOBase
 PLAIN, PICKLED = ":plain:", ":serialized:"
 _SETTINGS = "data"
+#: what SB3 and torch raise where a file is no model, or is a damaged one
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ImportError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
 # How torch's own format begins. Its older ones are read by code that has let programs through.
 _ZIP_START = b"PK\x03\x04"
 

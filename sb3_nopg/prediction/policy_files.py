@@ -12,7 +12,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from sb3_nopg.common.errors import InputError, one_line
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.quantities import FIELDS, Quantities, check_same
-from sb3_nopg.policies.model_archive import PLAIN, read_model, settings_in
+from sb3_nopg.policies.model_archive import PLAIN, UNREADABLE, read_model, settings_in
 from sb3_nopg.policies.plain_values import from_plain
 from sb3_nopg.prediction.rollouts import Actor
 
@@ -119,8 +119,8 @@ def _load_zip(path: pathlib.Path, trust: bool) -> BasePolicy:
     file, objects = read_model(path, trust=trust, only=_OF_POLICY)
     try:
         saved, parameters, _ = load_from_zip_file(file, load_data=True, custom_objects=objects, device="cpu")
-    except (ValueError, OSError, KeyError) as error:
-        raise InputError("policies", f"{path} is no model's file ({error})", "Give one that save() wrote") from error
+    except UNREADABLE as error:
+        raise InputError("policies", f"{path} is no model's file ({one_line(error)})", "Give one that save() wrote") from error
     saved = saved or {}
     try:
         spaces = saved["observation_space"], saved["action_space"]

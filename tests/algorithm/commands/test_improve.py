@@ -14,6 +14,7 @@ from nopg_robot.rounds.flights import RigHalf
 from nopg_robot.rounds.folder import Learned, LearningFolder
 from sb3_nopg.commands import improve
 from sb3_nopg.commands.main import app
+from sb3_nopg.commands.models import TrainingRecord
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.prediction.rollouts import Rollouts
 
@@ -83,6 +84,9 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     assert "On the rig: nopg-learn" in result.output
     first = recorded.round(1)
     assert {path.name for path in first.folder.iterdir()} >= {"learned.json", "policy.onnx", "model.zip", "report.html"}
+    record = TrainingRecord.load(first.folder / "model.zip")
+    options = record.make_env().unwrapped.options
+    assert (options.task, options.control_hz, options.voltage_limit_volt) == ("balance", 50.0, 5.0)
     # Simulated rigs are drawn around the one that the flights tell.
     assert asked == [(recorded.round(0).logs(), PARAMETER_SETS["identified"]), own]
     assert CartPoleParameters.load(first.folder / "parameters.yaml") == own

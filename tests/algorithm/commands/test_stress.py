@@ -1,11 +1,14 @@
 """``nopg stress``: what it says of a policy, what it writes, and what it refuses; and what ``nopg report`` makes of it."""
 
+import io
 import json
 import math
+import zipfile
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
 from matplotlib.image import imread
 
 import nopg_envs
@@ -14,8 +17,10 @@ from helpers.models import make_nopg
 from helpers.policy_files import BALANCE, write_policy
 from helpers.reports import line_data
 from nopg_envs.stress import stress_test
+from nopg_robot.control.policy import OnnxPolicy
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.commands import flown_policies
+from sb3_nopg.commands.models import TrainingRecord
 from sb3_nopg.commands.stress import stress_of
 from sb3_nopg.report.summary import ReportSummary
 
@@ -172,6 +177,58 @@ def test_a_model_is_flown_as_its_exported_policy_and_for_the_task_beside_it(tmp_
     (tmp_path / "m.json").write_text(json.dumps({"data": "nix", "env": "nix/Nix-v0", "seed": 0}))
     assert "nix/Nix-v0" in refused("stress", tmp_path / "m.zip", "--rigs", 3)
     assert "held for 1 s" in fine("stress", tmp_path / "m.zip", "--rigs", 3, "--seconds", 1, "--task", "balance")
+
+
+@pytest.mark.slow
+def test_a_record_tells_with_which_options_the_environment_was_made(tmp_path):
+    """As `nopg improve` writes it, whose data no name stands for."""
+    env, options = "nopg/QuanserCartPoleSwingUp-v1", {"control_hz": 100.0, "voltage_limit_volt": 3.0}
+    cart_pole_model(gym.make(env, **options)).save(tmp_path / "m.zip")
+    TrainingRecord(None, env, 0, None, options).save(tmp_path / "m.zip")
+    said = fine("stress", tmp_path / "m.zip", "--rigs", 3, "--seconds", 5, "-o", tmp_path / "s.json")
+    assert "nothing beside" not in said
+    found = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
+    assert (found["task"], found["control_hz"], found["voltage_limit_volt"]) == ("swing_up", 100.0, 3.0)
+    fine("export", tmp_path / "m.zip", tmp_path / "m.onnx")
+    assert OnnxPolicy(tmp_path / "m.onnx").metadata.control_period_s == 0.01
+    assert "Pass --data" in refused("report", tmp_path / "m.zip", "-o", tmp_path / "r.html")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["stress", "export", "report"])
+@pytest.mark.parametrize("damage", ["a pickle", "half"])
+def test_a_model_with_damaged_tensors_is_one_line(tmp_path, command, damage):
+    path = tmp_path / "m.zip"
+    cart_pole_model(gym.make(ENV)).save(path)
+    tensors = io.BytesIO()
+    # In torch's own format, whose unpickler makes nothing but tensors.
+    th.save({"weight": print}, tensors)
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.infolist():
+            content = old.read(member)
+            damaged = tensors.getvalue() if damage == "a pickle" else content[: len(content) // 2]
+            new.writestr(member, damaged if member.filename == "policy.pth" else content)
+    more = {"export": (tmp_path / "m.onnx",), "report": ("-o", tmp_path / "m.html")}.get(command, ())
+    assert "m.zip is no model" in refused(command, path, *more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("p.onnx", (), "the task is taken for balance, --task names another."),
+        ("p.onnx", ("--task", "balance"), None),
+        ("m.zip", (), "the task is taken for balance, --task names another; it is asked 50 times a second."),
+        ("m.zip", ("--task", "balance"), "was trained for: it is asked 50 times a second."),
+    ],
+)
+def test_what_nothing_tells_is_said_to_be_assumed(tmp_path, name, more, said):
+    write_policy(tmp_path / "p.onnx")
+    if name == "m.zip":
+        cart_pole_model(gym.make(ENV)).save(tmp_path / "m.zip")
+    result = nopg("stress", tmp_path / name, "--rigs", 2, "--seconds", 1, *more)
+    assert result.exit_code == 0, result.output
+    assert (said is None and "nothing beside" not in result.output) or said in result.output
 
 
 @pytest.mark.slow
