@@ -13,7 +13,7 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LONGEST_JUMP = 0.2
 # The largest number of late cycles within a second, as a share of all.
 MOST_MISSES = 0.25
-# Phases before a run do not know where the stops are. At this voltage the identified cart meets one at 0.42 m/s at most, and a
+# Phases before a run do not know where the stops are. At this voltage the identified cart meets one at 0.4 m/s, and a
 # push of the longest time moves it by less than half of its rail (tests/robot/run/test_deployment.py).
 MOST_PHASE_VOLT, LONGEST_PUSH_S = 2.5, 0.6
 # A cart that runs freely moves under this voltage.
