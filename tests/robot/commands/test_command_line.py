@@ -173,7 +173,7 @@ def test_a_rig_without_watchdog_is_said_aloud(policy, tmp_path):
             rig = write_rig(
                 tmp_path / f"{number}.yaml",
                 "quanser_ip02_quarc",
-                connection={"host": host, "port": port, "watchdog_s": watchdog_s},
+                connection={"host": host, "port": port, "watchdog_s": watchdog_s, "virtual": True},
                 start={"timeout_s": 0.1},
                 timing={"miss_s": 1.0},
                 limits={"stale_s": 1.0},
