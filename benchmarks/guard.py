@@ -2,7 +2,7 @@
 How soon the voltage is gone after an accident, read at the motor of virtual rigs, with the 20 ms that rig files ship with; and
 what the guard process costs the loop.
 
-    python benchmarks/guard.py [--repeats 10]
+    python benchmarks/guard.py [--repeats 10] [--first]
 
 Programs of their own drive virtual rigs over the real wire formats. Then something happens to them:
 
@@ -15,9 +15,11 @@ Programs of their own drive virtual rigs over the real wire formats. Then someth
     console_hold     as hold, beside a console that is kept busy
 
 Rigs keep their voltage for ever (TCP) or for a second (serial) unless the accident is one that only they can notice: then they
-have the watchdog that is named in ``OWN_WATCHDOG_S``. Beside a busy console the loop and the virtual rig come before all else
-(``SCHED_FIFO``, for root), as the manual advises, and the guard process, the page and its clients do not. What happens to the
-learner is not here: while it learns no motor runs.
+have the watchdog that is named in ``OWN_WATCHDOG_S``. What happens to the learner is not here: while it learns no motor runs.
+
+With ``--first``, for root, the virtual rigs, the programs and their guards come before all else (``SCHED_FIFO``), as on a
+computer that has nothing else to do. Beside a busy console that is always so of the rig and the loop, as the manual advises,
+and never of the guard process, the page and its clients.
 """
 
 import argparse
@@ -101,6 +103,11 @@ def come_first(*, inherited: bool) -> None:
     os.sched_setscheduler(0, os.SCHED_FIFO | (0 if inherited else os.SCHED_RESET_ON_FORK), os.sched_param(50))
 
 
+def come_last() -> None:
+    """As any program."""
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
 def fly(rig: RigFile, log: str, policy: Any, seconds: float, *, console: bool) -> None:
     with contextlib.ExitStack() as stack:
         display: Any = NullDisplay()
@@ -149,9 +156,10 @@ def zero_after_ms(accident: str, kind: str) -> tuple[float, int]:
 def _zero_after_ms(accident: str, kind: str) -> float | None:
     with contextlib.ExitStack() as stack:
         if accident.startswith("console"):
+            # For whatever comes next.
+            stack.callback(os.sched_setscheduler, 0, os.sched_getscheduler(0), os.sched_getparam(0))
             come_first(inherited=True)
         rig, device = stack.enter_context(virtual_rig(kind, OWN_WATCHDOG_S.get((accident, kind))))
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         path = Path(folder) / "rig.yaml"
         path.write_text(rig.to_yaml(), encoding="utf-8")
@@ -181,7 +189,10 @@ def _zero_after_ms(accident: str, kind: str) -> float | None:
 @contextlib.contextmanager
 def clients(kinds: list[str], address: str) -> Iterator[None]:
     script = Path(__file__).parent / "console_clients.py"
-    processes = [subprocess.Popen([sys.executable, script, kind, address], stderr=subprocess.DEVNULL) for kind in kinds]
+    processes = [
+        subprocess.Popen([sys.executable, script, kind, address], stderr=subprocess.DEVNULL, preexec_fn=come_last)
+        for kind in kinds
+    ]
     try:
         time.sleep(CLIENTS_START_S)
         yield
@@ -241,7 +252,10 @@ def start_ms() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--first", action="store_true", help="before all else: POSIX' SCHED_FIFO, for root")
     asked = parser.parse_args()
+    if asked.first:
+        come_first(inherited=True)
     result: dict[str, Any] = {**conditions(("numpy",)), "timing_watchdog_ms": 1e3 * GUARD_S, "rows": {}}
     result["rows"]["start_ms"] = sorted(round(start_ms(), 1) for _ in range(asked.repeats))
     for accident, kind in ACCIDENTS:
