@@ -136,12 +136,13 @@ class _Learner:
         self._leave(chosen, False, says, share, ratios, scale)
 
     def _look_back(self) -> FlownAgainstPredicted | None:
-        """The last flights, beside what the model from before them says."""
+        """Each of the last flights, beside what the model from before them says."""
         earlier = self.shared.flights(before=self.last.number)
         flights = self.shared.flights()[len(earlier) :]
         if not earlier or not flights:
             return None
-        before, flown = self._recorded(earlier), self._recorded(flights)
+        before = self._recorded(earlier)
+        flown = {log.path.name.partition(".")[0]: self._recorded([log]) for log in flights}
         with waiting("comparing the flights with their prediction"):
             learned = self.last.learned
             model = self._fit(before, 1.0 if learned is None else learned.noise_scale)

@@ -7,7 +7,7 @@ the model had promised: its errors along episodes that it was fitted without.
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ _STRETCH = 50
 _ASKED_AFTER = (1, 2, 5, 10, 20, 35, _STRETCH)
 # Of a band that holds 95 % of errors that are normally distributed.
 _ROOT_MEAN_SQUARES = 1.96
+# Flights beside each other that can still be read.
+_MOST_DRAWN = 4
 _FLOWN, _PREDICTED, _OUTSIDE = "#2d323c", "#2f6f4f", "#b3261e"
 
 
@@ -43,112 +45,176 @@ class FlownAgainstPredicted:
     what flights or data are too short to tell.
 
     :param steps: numbers of steps
-    :param flown: errors along the flights
+    :param flown: errors along each flight, by its name
     :param promised: errors along left-out episodes of the model's data
     """
 
     steps: tuple[int, ...]
-    flown: tuple[float | None, ...]
+    flown: Mapping[str, tuple[float | None, ...]]
     promised: tuple[float | None, ...]
 
-    @property
-    def ratios(self) -> tuple[float | None, ...]:
-        """Of the errors to those that were promised: about 1 where they are what the model had promised."""
+    def ratios_of(self, name: str) -> tuple[float | None, ...]:
+        """
+        Of the errors to those that were promised: about 1 where they are what the model had promised.
+
+        :param name: of a flight
+        """
         return tuple(
             None if one is None or other is None else one / max(other, 1e-12)
-            for one, other in zip(self.flown, self.promised, strict=True)
+            for one, other in zip(self.flown[name], self.promised, strict=True)
         )
 
     @property
-    def contradicts(self) -> bool:
-        """Whether the flights contradict the model: it was further off than it had said."""
-        return any(ratio is not None and ratio > CONTRADICTS for ratio in self.ratios)
+    def ratios(self) -> tuple[float | None, ...]:
+        """After each number of steps the largest of all flights: one that contradicts is not outvoted by two that do not."""
+        by_steps = zip(*(self.ratios_of(name) for name in self.flown), strict=True)
+        return tuple(max((ratio for ratio in own if ratio is not None), default=None) for own in by_steps)
+
+    @property
+    def contradicting(self) -> tuple[str, ...]:
+        """Flights that contradict the model: it was further off than it had said."""
+        return tuple(
+            name for name in self.flown if any(ratio is not None and ratio > CONTRADICTS for ratio in self.ratios_of(name))
+        )
 
     @property
     def noise_scale(self) -> float:
         """What to multiply the noise of the next model by, where flights contradict this one: the largest of the ratios."""
-        if not self.contradicts:
+        if not self.contradicting:
             return 1.0
         return min(max(ratio for ratio in self.ratios if ratio is not None), MOST_NOISE_SCALE)
 
     def text(self) -> str:
-        """For a person, in a sentence or two."""
-        told = ", ".join(
-            f"{ratio:.2g} times after {n} step{'s' if n > 1 else ''}"
-            for n, ratio in zip(self.steps, self.ratios, strict=True)
-            if ratio is not None
-        )
+        """For a person, in a few sentences."""
+        told = [f"{name} {ratios}" for name in self.flown if (ratios := self._ratio_text(name))]
         if not told:
             return "The flights were too short to be compared with the prediction."
-        verdict = "They contradict the model" if self.contradicts else "They are about what it had promised"
-        raised = f", and its noise is raised to {self.noise_scale:.2g} times what it was" if self.noise_scale > 1.0 else ""
-        return f"Errors along the flights, against those that the model had promised: {told}. {verdict}{raised}."
+        named = self.contradicting
+        verdict = "They are about what it had promised"
+        if named:
+            contradict = f"{' and '.join(named)} contradict{'s' if len(named) == 1 else ''} the model"
+            verdict = f"{contradict}, and its noise is raised to {self.noise_scale:.2g} times what it was"
+        return f"Errors along the flights, against those that the model had promised: {'; '.join(told)}. {verdict}."
+
+    def _ratio_text(self, name: str) -> str:
+        return ", ".join(
+            f"{ratio:.2g} times after {n} step{'s' if n > 1 else ''}"
+            for n, ratio in zip(self.steps, self.ratios_of(name), strict=True)
+            if ratio is not None
+        )
 
 
 def flown_against_predicted(
-    model: DynamicsModel, learned_from: TransitionDataset, flown: TransitionDataset, steps: Sequence[int] = STEPS
+    model: DynamicsModel,
+    learned_from: TransitionDataset,
+    flown: Mapping[str, TransitionDataset],
+    steps: Sequence[int] = STEPS,
 ) -> FlownAgainstPredicted:
     """
     :param model: of the system, fitted before the flights
     :param learned_from: what it was fitted to
-    :param flown: what was recorded since
+    :param flown: what was recorded since, a flight each, by its name
     :param steps: numbers of steps to follow the recorded actions for
     """
     promised = [None if one.model is None else one.model.rmse for one in model_errors(learned_from, model, steps).after]
-    before, data = (_prepared(model, each) for each in (learned_from, flown))
-    scale = before.states.std(dim=0).clamp_min(1e-12)
-    errors: list[float | None] = []
-    for n_steps in steps:
-        starts = windows(data, np.ones(len(flown), dtype=bool), n_steps, model.choices.n_earlier_steps)
-        if not len(starts):
-            errors.append(None)
-            continue
-        chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_PLACES).astype(int))]
-        reached = model.coordinates.encode(th.from_numpy(open_loop(model, data, chosen, n_steps)[-1]))
-        away = model.coordinates.difference(reached, data.next_states[chosen + n_steps - 1]) / scale
-        errors.append(float(away.square().mean().sqrt()))
-    return FlownAgainstPredicted(tuple(steps), tuple(errors), tuple(promised))
+    scale = _prepared(model, learned_from).states.std(dim=0).clamp_min(1e-12)
+    errors = {name: tuple(_error(model, flight, n_steps, scale) for n_steps in steps) for name, flight in flown.items()}
+    return FlownAgainstPredicted(tuple(steps), errors, tuple(promised))
+
+
+def _error(model: DynamicsModel, flight: TransitionDataset, n_steps: int, scale: th.Tensor) -> float | None:
+    """After so many steps along a flight, None where it is too short."""
+    data = _prepared(model, flight)
+    starts = windows(data, np.ones(len(flight), dtype=bool), n_steps, model.choices.n_earlier_steps)
+    if not len(starts):
+        return None
+    chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_PLACES).astype(int))]
+    reached = model.coordinates.encode(th.from_numpy(open_loop(model, data, chosen, n_steps)[-1]))
+    away = model.coordinates.difference(reached, data.next_states[chosen + n_steps - 1]) / scale
+    return float(away.square().mean().sqrt())
 
 
 def plot_flown(
     model: DynamicsModel,
     learned_from: TransitionDataset,
-    flown: TransitionDataset,
+    flown: Mapping[str, TransitionDataset],
     path: str | os.PathLike[str],
     *,
     period_s: float,
     names: Sequence[str] | None = None,
 ) -> pathlib.Path:
     """
-    The longest stretch of a flight without a gap, and what the model predicts of it from every fiftieth state on: a band as
-    wide as the errors that it had promised, and in red what was flown outside of it.
+    A column for each flight, the worst four where there are more: its longest stretch without a gap, and what the model
+    predicts of it from every fiftieth state on: a band as wide as the errors that it had promised, and in red what was flown
+    outside of it.
 
-    :param model: of the system, fitted before the flight
+    :param model: of the system, fitted before the flights
     :param learned_from: what it was fitted to
-    :param flown: what was recorded
+    :param flown: what was recorded, a flight each, by its name
     :param path: ``.png``, ``.pdf`` or ``.svg``
     :param period_s: of a step
     :param names: of the observation's columns
     """
-    recorded, low, high = beside_its_band(model, learned_from, flown)
-    outside, known = (recorded < low) | (recorded > high), np.isfinite(low)
+    half_width = _ROOT_MEAN_SQUARES * _promised(model, learned_from)
+    drawn = {name: _Stretch(*_beside_its_band(model, flight, half_width)) for name, flight in flown.items()}
+    worst = sorted(drawn, key=lambda name: -drawn[name].share_outside)[:_MOST_DRAWN]
+    drawn = {name: stretch for name, stretch in drawn.items() if name in worst}
     labels = model.coordinates.names(names)
-    figure = Figure(figsize=(9.0, 1.7 * len(labels) + 0.9), layout="constrained")
+    figure = Figure(figsize=(3.0 + 6.0 * len(drawn), 1.7 * len(labels) + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(len(labels), 1, squeeze=False, sharex=True)[:, 0]
-    time_s = period_s * np.arange(len(recorded))
-    for number, (panel, label) in enumerate(zip(panels, labels, strict=True)):
-        own = recorded[:, number]
-        panel.fill_between(time_s, low[:, number], high[:, number], color=_PREDICTED, alpha=0.25, lw=0, label="predicted")
-        panel.plot(time_s, own, color=_FLOWN, lw=1.0, label="flown")
-        panel.plot(time_s, np.where(outside[:, number], own, np.nan), color=_OUTSIDE, lw=1.6, label="flown outside of it")
+    panels = figure.subplots(len(labels), len(drawn), squeeze=False, sharex="col", sharey="row")
+    for (name, stretch), column in zip(drawn.items(), panels.T, strict=True):
+        stretch.draw(column, period_s)
+        column[0].set_title(f"{name}: {stretch.told}")
+        column[-1].set_xlabel("time / s")
+    for panel, label in zip(panels[:, 0], labels, strict=True):
         panel.set_ylabel(label)
-    panels[0].legend(loc="upper right", ncols=3)
-    panels[-1].set_xlabel("time / s")
-    told = f"{100 * float(outside[known].mean()):.0f} % flown outside of them" if known.any() else "nothing was promised"
-    figure.suptitle(f"Predicted again from every fiftieth state on, with twice the promised errors: {told}")
+    panels[0, 0].legend(loc="upper right", ncols=3)
+    left_out = f" (of {len(flown)} flights the worst {len(drawn)})" if len(flown) > len(drawn) else ""
+    figure.suptitle(f"Predicted again from every fiftieth state on, with twice the promised errors{left_out}")
     save_picture(figure, pathlib.Path(path))
     return pathlib.Path(path)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """
+    :param recorded: coordinates, (t + 1, d)
+    :param low: end of the band, NaN where there is none, (t + 1, d)
+    :param high: its other end, (t + 1, d)
+    """
+
+    recorded: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def outside(self) -> np.ndarray:
+        """What was flown outside of the band, (t + 1, d)."""
+        return (self.recorded < self.low) | (self.recorded > self.high)
+
+    @property
+    def share_outside(self) -> float:
+        """Of what has a band; below 0 where there is none."""
+        known = np.isfinite(self.low)
+        return float(self.outside[known].mean()) if known.any() else -1.0
+
+    @property
+    def told(self) -> str:
+        return "nothing was promised" if self.share_outside < 0.0 else f"{100 * self.share_outside:.0f} % flown outside"
+
+    def draw(self, panels: np.ndarray, period_s: float) -> None:
+        """
+        :param panels: one for each coordinate
+        :param period_s: of a step
+        """
+        time_s, outside = period_s * np.arange(len(self.recorded)), self.outside
+        for number, panel in enumerate(panels):
+            own = self.recorded[:, number]
+            band = (self.low[:, number], self.high[:, number])
+            panel.fill_between(time_s, *band, color=_PREDICTED, alpha=0.25, lw=0, label="predicted")
+            panel.plot(time_s, own, color=_FLOWN, lw=1.0, label="flown")
+            panel.plot(time_s, np.where(outside[:, number], own, np.nan), color=_OUTSIDE, lw=1.6, label="flown outside of it")
 
 
 def beside_its_band(
@@ -161,10 +227,15 @@ def beside_its_band(
     :return: coordinates along the longest stretch without a gap, and the ends of the band that was predicted of it, NaN where
         there is none; (t + 1, d) each
     """
+    return _beside_its_band(model, flown, _ROOT_MEAN_SQUARES * _promised(model, learned_from))
+
+
+def _beside_its_band(
+    model: DynamicsModel, flown: TransitionDataset, half_width: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     data = _prepared(model, flown)
     rows = _longest_run(data)
     recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
-    half_width = _ROOT_MEAN_SQUARES * _promised(model, learned_from)
     low, high = (np.full_like(recorded, np.nan) for _ in range(2))
     for first in range(0, len(rows), _STRETCH):
         stretch = rows[first : first + _STRETCH]

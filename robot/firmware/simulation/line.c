@@ -2,6 +2,7 @@
 #include "line.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,22 +26,13 @@ static avr_uart_t *uart;
 static int terminal = -1, other_end = -1;
 static uint8_t arriving[65536], leaving[65536];
 static size_t n_arriving, n_arrived, n_leaving;
-static bool corrupts, truncates;
 static uint32_t n_lost_bytes;
 static double received_s;
 
 static void chip_sent(avr_irq_t *irq, uint32_t value, void *param)
 {
-    static int n_in_frame;
-    uint8_t byte = (uint8_t)value;
-    n_in_frame = byte ? n_in_frame + 1 : 0;
-    /* In the sequence number, and never a delimiter. */
-    if (corrupts && n_in_frame == 4)
-        byte = (byte ^ 0x80) ? byte ^ 0x80 : 0x40;
-    if (truncates && n_in_frame > 9)
-        return;
     if (n_leaving < sizeof(leaving))
-        leaving[n_leaving++] = byte;
+        leaving[n_leaving++] = (uint8_t)value;
 }
 
 static bool baud_is_right(void)
@@ -133,12 +125,6 @@ void line_unplug(void)
     close(terminal);
     close(other_end);
     terminal = other_end = -1;
-}
-
-void line_damage(bool corrupt, bool truncate)
-{
-    corrupts = corrupt;
-    truncates = truncate;
 }
 
 uint32_t line_lost_bytes(void)

@@ -7,7 +7,6 @@
 #ifndef LINE_H
 #define LINE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include <simavr/sim_avr.h>
@@ -25,9 +24,6 @@ void line_reset(void);
 
 /* Pull the cable. */
 void line_unplug(void);
-
-/* What happens to answers from now on: a bit of each is wrong, or its second half is lost. */
-void line_damage(bool corrupt, bool truncate);
 
 uint32_t line_lost_bytes(void);
 

@@ -59,7 +59,7 @@ typedef struct {
     uint8_t action;
     uint8_t unused[2];
 } inputs_t;
-enum { NOTHING, RESTART, HANG, UNPLUG, CORRUPT_ANSWERS, TRUNCATE_ANSWERS };
+enum { NOTHING, RESTART, HANG, UNPLUG };
 
 static const chip_t *chip;
 static avr_t *avr;
@@ -188,12 +188,6 @@ static void act(uint8_t action)
         break;
     case UNPLUG:
         line_unplug();
-        break;
-    case CORRUPT_ANSWERS:
-        line_damage(true, false);
-        break;
-    case TRUNCATE_ANSWERS:
-        line_damage(false, true);
         break;
     }
 }

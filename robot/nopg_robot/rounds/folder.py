@@ -62,7 +62,7 @@ class Learned:
     :param rig_seconds: in which they were recorded
     :param learning_seconds: that it took
     :param error_ratios: of the model that the last flights were predicted by, in these flights, to those it had promised,
-        after 1, 10 and 50 steps; None where flights were too short or there were none
+        after 1, 10 and 50 steps, the largest of the flights; None where they were too short or there were none
     :param noise_scale: by which the model's noise was raised because flights contradicted the one before
     """
 
@@ -221,7 +221,8 @@ class LearningFolder:
         :return: logs in which something was recorded to learn from
         """
         found = [_read(path) for one in self.rounds if before is None or one.number < before for path in one.logs()]
-        return [log for log in found if log is not None and len(log.transitions()["rewards"])]
+        # From a single step nothing is learned.
+        return [log for log in found if log is not None and len(log.transitions()["rewards"]) > 1]
 
     @property
     def rig_seconds(self) -> float:

@@ -3,6 +3,7 @@
 import math
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from nopg_robot.control.policy import OnnxPolicy
 from nopg_robot.control.safety import Intervention, Reason
 from nopg_robot.flight.log import read_flight
 from nopg_robot.rounds import flights
+from nopg_robot.rounds import folder as rounds_folder
 from nopg_robot.rounds.exploring import exploring, held_voltages
 from nopg_robot.rounds.flights import FlightStoppedError, RigHalf
 from nopg_robot.rounds.folder import Learned, LearningFolder, observations_of, working_alone
@@ -186,6 +188,15 @@ def test_a_journal_that_was_never_begun_is_no_flight(folder):
     assert folder.flights() == []
     assert folder.rig_seconds == 0.0
     assert folder.round(0).next_log("first").name == "first-02.npz"
+
+
+@pytest.mark.parametrize(("n_steps", "n_flights"), [(0, 0), (1, 0), (2, 1)])
+def test_a_flight_of_a_single_step_is_nothing_to_learn_from(folder, monkeypatch, n_steps, n_flights):
+    """It is too little for a dataset, and would end every `nopg improve`."""
+    (folder.round(1).folder / "flight-01.npz").touch()
+    log = SimpleNamespace(transitions=lambda: {"rewards": np.zeros(n_steps)})
+    monkeypatch.setattr(rounds_folder, "_read", lambda path: log)
+    assert len(folder.flights()) == n_flights
 
 
 def test_killed_while_it_was_made_a_folder_is_made_again(tmp_path, task_file):

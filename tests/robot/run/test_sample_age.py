@@ -115,6 +115,30 @@ class TestStream:
                 assert age_s < 0.003
         assert age_s == pytest.approx(1.6, rel=0.1)
 
+    @pytest.mark.parametrize("share", [0.003, 0.004])
+    @pytest.mark.parametrize("since_s", [5.0, 15.0])
+    def test_one_that_falls_behind_slowly(self, since_s: float, share: float) -> None:
+        """After a minute samples would be 0.14 to 0.22 s old. The shipped limit is met long before that."""
+        clock, generator, stale_s = SampleClock(), np.random.default_rng(0), RigFile.load("quanser_ip02_quarc").limits.stale_s
+        received_s = late_s = age_s = 0.0
+        while age_s < stale_s:
+            assert received_s < 60.0, f"samples are {late_s:.2f} s old and seem to be {age_s:.2f} s old"
+            received_s += PERIOD_S + generator.exponential(0.0005)
+            late_s = max(0.0, received_s - since_s) * share
+            age_s = received_s - clock.taken_at(int((received_s - late_s) / PERIOD_S), received_s)
+        assert 0.9 * stale_s < late_s < 1.75 * stale_s
+
+    @pytest.mark.parametrize("ppm", [-300, 300])
+    def test_a_clock_that_differs_from_ours_is_no_age(self, ppm: int) -> None:
+        clock, generator = SampleClock(), np.random.default_rng(1)
+        received_s, oldest_s = 0.0, 0.0
+        while received_s < 120.0:
+            # The computer stands still now and then.
+            received_s += PERIOD_S + generator.exponential(0.0005) + 0.03 * (generator.random() < 0.001)
+            taken_s = clock.taken_at(int(received_s / (PERIOD_S * (1.0 + 1e-6 * ppm))), received_s)
+            oldest_s = max(oldest_s, received_s - taken_s)
+        assert oldest_s < 0.004
+
     def test_what_waited_while_the_program_slept_is_not_old(self) -> None:
         clock = SampleClock()
         for number in range(2000):
