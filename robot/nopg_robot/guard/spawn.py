@@ -48,6 +48,7 @@ class OutsideGuard:
         finally:
             os.close(heard)
             os.close(told)
+        _share_priority(self._process.pid)
         # The loop never waits for its guard.
         os.set_blocking(self._heart, False)
         if not select.select([self._report], [], [], START_S)[0] or os.read(self._report, 1) != process.READY:
@@ -114,3 +115,18 @@ def _make_small(pipe: int) -> None:
     except (ImportError, AttributeError, OSError):
         # Other systems than Linux have their own size.
         return
+
+
+def _share_priority(pid: int) -> None:
+    """
+    A loop in real time wants a guard that no other program holds up either. Children do not inherit its priority where they
+    were told not to (chrt --reset-on-fork), so that learning and browsers do not have it.
+
+    :param pid: of the guard process
+    """
+    if not hasattr(os, "sched_getscheduler"):
+        return
+    policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+    if policy in (os.SCHED_FIFO, os.SCHED_RR):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(pid, policy, os.sched_getparam(0))

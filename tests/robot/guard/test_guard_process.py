@@ -6,6 +6,7 @@ killed leaves no voltage behind, on rigs whose own watchdog would not have acted
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +206,24 @@ def test_it_starts_at_once_and_is_small():
     finally:
         os.close(reading)
         os.close(writing)
+
+
+@pytest.mark.parametrize("flags", ["", "--reset-on-fork"])
+def test_it_has_the_priority_of_the_loop(flags):
+    """A real-time loop whose children do not inherit that has a guard that no other program holds up either."""
+    program = f"""
+import os
+from nopg_robot.guard.lifeline import Lifeline
+from nopg_robot.guard.spawn import OutsideGuard
+guard = OutsideGuard(Lifeline(os.pipe()[1], b"zero"))
+print(os.sched_getscheduler(guard.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO, os.sched_getparam(guard.pid).sched_priority)
+guard.close()
+"""
+    command = ["chrt", *flags.split(), "--fifo", "7"]
+    if shutil.which("chrt") is None or subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("real-time priority is not to be had")
+    answer = subprocess.run([*command, sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["True", "7"]
 
 
 def test_half_a_command_is_finished_with_zeros():
