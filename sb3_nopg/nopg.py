@@ -37,6 +37,7 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.prediction.chatter import Chatter
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judgement import Judged, Judgement, Leaving
@@ -113,7 +114,7 @@ class NOPG(Questions, ResumableAlgorithm):
         "MlpPolicy": DeterministicMlpPolicy,
         "LinearPolicy": DeterministicLinearPolicy,
     }
-    _saved_records = (Candidate, Judged, Judgement, Leaving, Quantities)
+    _saved_records = (Candidate, Chatter, Judged, Judgement, Leaving, Quantities)
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
 
 
 def _show(judgement: Judgement, level: float) -> None:
-    table = Table("rank", "policy", "score", f"{100 * level:g} % interval", "lasting", "chatter")
+    table = Table("rank", "policy", "score", f"{100 * level:g} % interval", "lasting", "chatter", "fast")
     for rank, one in enumerate(judgement.ranking, start=1):
         table.add_row(
             str(rank),
@@ -112,7 +112,8 @@ def _show(judgement: Judgement, level: float) -> None:
             f"{one.score:.4g}",
             one.interval(),
             f"{100 * one.lasting:.0f} %",
-            f"{100 * one.chatter:.1f} %",
+            f"{100 * one.chatter.change:.1f} %",
+            f"{100 * one.chatter.fast:.0f} %",
         )
     console = Console()
     console.print(table)
@@ -120,7 +121,7 @@ def _show(judgement: Judgement, level: float) -> None:
     explained = (
         f"Score: rewards along {judgement.n_trajectories} predicted trajectories of {judgement.n_steps:,} steps, not "
         "discounted. Lasting: share that neither ends nor leaves the data. Chatter: mean change of the action from step to "
-        f"step. The models leave {100 * judgement.unexplained:.2g} % of the changes unexplained where they have not seen them."
+        f"step, as a share of its range. Fast: how much of the action's variance is faster than four steps. The models leave {100 * judgement.unexplained:.2g} % of the changes unexplained where they have not seen them."
     )
     console.print(explained, highlight=False, soft_wrap=True)
     for text in judgement.notes:

@@ -110,7 +110,7 @@ class Judge:
                     None if n_models == 1 else float(scores[number] - below),
                     None if n_models == 1 else float(highest[number] + above),
                     float(all_of_it.lasting.mean()),
-                    chatter_of(all_of_it.actions, high - low).change,
+                    chatter_of(all_of_it.actions, high - low),
                     self._leaving(all_of_it),
                 )
             )
