@@ -21,6 +21,7 @@ from sb3_nopg.commands.arguments import TRUST_HELP, make_env
 from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, TrainingRecord, check_fits_env, find_model, load_model
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import UnsuccessfulError, one_line_errors
+from sb3_nopg.common.progress import phase, shown
 from sb3_nopg.prediction.chatter import Chatter, chatter_of
 
 # Steps without an end after which an episode is given up.
@@ -114,9 +115,11 @@ def evaluate(
     try:
         check_fits_env(loaded, simulation)
         th.manual_seed(seed)
-        results = [
-            run_episode(loaded, simulation, number, deterministic=not stochastic) for number in range(seed, seed + episodes)
-        ]
+        results = []
+        with shown(not as_json), phase("episodes", episodes) as advance:
+            for number in range(seed, seed + episodes):
+                results.append(run_episode(loaded, simulation, number, deterministic=not stochastic))
+                advance()
     finally:
         simulation.close()
     summary = _summary(results)
@@ -146,14 +149,14 @@ def _filmed(env_id: str, folder: pathlib.Path, n_episodes: int) -> gym.Env:
 def _summary(results: list[Episode]) -> dict[str, Any]:
     returns = np.array([result.episode_return for result in results])
     discounted = np.array([result.discounted_return for result in results])
-    moved = [result.chatter for result in results]
+    chatter = np.mean([dataclasses.astuple(result.chatter) for result in results], axis=0).tolist()
     alone = len(returns) < 2
     return {
         "mean": float(returns.mean()),
         "std": None if alone else float(returns.std(ddof=1)),
         "confidence_interval_95": None if alone else list(confidence_interval(returns)),
         "mean_discounted": float(discounted.mean()),
-        "mean_chatter": vars(Chatter(*(float(np.mean(figures)) for figures in zip(*map(dataclasses.astuple, moved), strict=True)))),
+        "mean_chatter": dataclasses.asdict(Chatter(*chatter)),
         "episodes": [dataclasses.asdict(result) for result in results],
     }
 

@@ -38,8 +38,8 @@ class ModelEvaluation:
 
     def return_interval(self, halves: Sequence[DynamicsModel], level: float = 0.95) -> ReturnInterval:
         """
-        How much Ĵ depends on which episodes happened to be recorded, by half-sample replication (McCarthy 1969): a model of half
-        of the episodes differs from the model of all about as much as that one differs from the model of many more.
+        How much Ĵ depends on which episodes happened to be recorded, by half-sample replication (McCarthy 1969): a model of
+        half of the episodes differs from the model of all about as much as that one differs from the model of many more.
 
         :param halves: models of one half of the episodes each, two that share none after the other
         :param level: how sure

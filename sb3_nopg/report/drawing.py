@@ -163,7 +163,9 @@ def draw_returns(figure: FigureBase, returns: Returns) -> None:
     axes.set_yticks(range(len(shown)), names)
     row = {PLAIN: own, HELD_OUT: "held-out data"}.get(returns.interval_of)
     if row is not None and returns.interval_low is not None and returns.interval_high is not None:
-        axes.plot([returns.interval_low, returns.interval_high], 2 * [names.index(row)], color="black", linewidth=2.5, marker="|")
+        axes.plot(
+            [returns.interval_low, returns.interval_high], 2 * [names.index(row)], color="black", linewidth=2.5, marker="|"
+        )
     axes.axvline(0.0, color="black", linewidth=0.6)
     axes.set_xlabel("discounted return")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.progress import phase
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint, parameter_fingerprint
@@ -34,6 +35,8 @@ from sb3_nopg.report.verdict import KERNELS, Bandwidth, Returns, reach_verdict
 __all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
 
 REPORT_SUFFIXES = (".html", ".png")
+# Where the policy goes, models of halves, returns, support and limits, trajectories, maps, slices.
+_N_PARTS = 7
 
 
 @dataclass(frozen=True)
@@ -117,31 +120,42 @@ def make_report(
         held_out, source = model.held_out_data, "kept from training" if learned_from else "another part of these data"
     else:
         check_held_out(held_out, data)
-    visitation = predicted_visitation(evaluation)
-    visits = visits_of(evaluation, visitation)
-    judge = make_judge(evaluation) if trajectories else None
-    returns = find_returns(
-        evaluation,
-        held_out,
-        source,
-        learned_from=learned_from,
-        held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
-        # One alone is of all episodes.
-        halves=judge.models if judge is not None and len(judge.models) > 1 else (),
-    )
-    bandwidths = _bandwidths(evaluation.estimator.bandwidths, data, told)
-    support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
-    lag = find_action_lag(data)
-    followed, picture = (None, None) if judge is None else find_trajectories(judge, evaluation, told.observation_names, wanted)
-    if picture is not None:
-        states = picture.rollouts.states
-        exits = tuple(
-            replace(found, leaving=share_leaving(region, states)) for found, region in zip(exits, regions, strict=True)
+    with phase("report", _N_PARTS) as advance:
+        visitation = predicted_visitation(evaluation)
+        visits = visits_of(evaluation, visitation)
+        advance()
+        judge = make_judge(evaluation) if trajectories else None
+        advance()
+        returns = find_returns(
+            evaluation,
+            held_out,
+            source,
+            learned_from=learned_from,
+            held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
+            # One alone is of all episodes.
+            halves=judge.models if judge is not None and len(judge.models) > 1 else (),
         )
+        advance()
+        bandwidths = _bandwidths(evaluation.estimator.bandwidths, data, told)
+        support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
+        lag = find_action_lag(data)
+        advance()
+        followed, picture = None, None
+        if judge is not None:
+            followed, picture = find_trajectories(judge, evaluation, told.observation_names, wanted)
+            states = picture.rollouts.states
+            exits = tuple(
+                replace(found, leaving=share_leaving(region, states)) for found, region in zip(exits, regions, strict=True)
+            )
+        advance()
+        labels, action_labels = told.observation_labels, told.action_labels
+        bounds, over_states = bias_bounds(evaluation), visitation_map(evaluation, visits, labels)
+        advance()
+        through_states = slices(evaluation, visits, labels, regions)
+        advance()
     stressed = None if stress is None else StressPicture.of(stress)
     figures = None if stressed is None else stressed.figures
     verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed, figures)
-    labels, action_labels = told.observation_labels, told.action_labels
     starts = data.episode_starts
     summary = ReportSummary(
         verdict=verdict,
@@ -156,7 +170,7 @@ def make_report(
         support=support,
         state_ranges=dimension_ranges(data, visits, labels),
         bandwidths=bandwidths,
-        bounds=bias_bounds(evaluation),
+        bounds=bounds,
         data=DataSummary(
             transitions=len(data),
             episodes=None if starts is None else len(starts),
@@ -182,8 +196,8 @@ def make_report(
         labels,
         action_labels,
         histograms(data, visits, labels),
-        visitation_map(evaluation, visits, labels),
-        slices(evaluation, visits, labels, regions),
+        over_states,
+        through_states,
         visits.support,
         curve,
         picture,
@@ -242,8 +256,8 @@ def _notes(settings: EstimatorSettings, data: TransitionDataset, returns: Return
     elif returns.held_out is None:
         notes.append(
             "No data were held out: the policy has seen the episodes that its return and its trajectories are predicted from. "
-            "Of episodes not trained on, a policy that began alike and saw one half can tell, where training has tried one. How "
-            "often such a verdict is right was measured, see the manual's page of results."
+            "Of episodes not trained on, a policy that began alike and saw one half can tell, where training has tried one. "
+            "How often such a verdict is right was measured, see the manual's page of results."
         )
     if returns.held_out_chose:
         notes.append("The held-out data also chose the parameters: what they predict is on the high side.")

@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
+from sb3_nopg.common.progress import phase
 from sb3_nopg.report.drawing import panels, picture, poster
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.making import REPORT_SUFFIXES, PolicyReport
@@ -104,7 +105,11 @@ def _heading(summary: ReportSummary) -> str:
 
 
 def _page(report: PolicyReport) -> str:
-    summary = report.summary
+    summary, shown, pictures = report.summary, list(panels(report)), []
+    with phase("pictures", len(shown)) as advance:
+        for panel in shown:
+            pictures.append((panel, base64.b64encode(picture(panel)).decode()))
+            advance()
     return _TEMPLATES.get_template("page.html").render(
         title=_TITLE,
         meaning=MEANINGS[summary.verdict],
@@ -112,5 +117,5 @@ def _page(report: PolicyReport) -> str:
         facts=facts(summary),
         limits=[(limit_text(limit), limit.text()) for limit in summary.limits],
         labels=report.labels,
-        pictures=[(panel, base64.b64encode(picture(panel)).decode()) for panel in panels(report)],
+        pictures=pictures,
     )

@@ -33,8 +33,8 @@ def solve(
     iteration: Iteration | None = None,
 ) -> Solution:
     """
-    Solve A x = b: BiCGSTAB, then GMRES, then LU where the size allows. Each fallback is said in the log, at debug level: it costs
-    time, and the answer is as good.
+    Solve A x = b: BiCGSTAB, then GMRES, then LU where the size allows. Each fallback is said in the log, at debug level: it
+    costs time, and the answer is as good.
 
     :param operator: x ↦ A x
     :param rhs: b, (n,)

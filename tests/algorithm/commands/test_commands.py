@@ -324,7 +324,12 @@ def test_evaluate_with_the_policys_noise_is_repeatable(data_file, tmp_path):
 
 @pytest.mark.slow
 def test_a_mean_below_the_minimum_is_no_success(trained):
-    assert "below" in refused("evaluate", trained.path, "--episodes", 1, "--minimum", 0, code=1)
+    result = nopg("evaluate", trained.path, "--episodes", 1, "--minimum", 0)
+    assert result.exit_code == 1
+    episodes, error = result.stderr.splitlines()
+    assert episodes.startswith("episodes: ")
+    assert error.startswith("Error: ")
+    assert "below" in error
     fine("evaluate", trained.path, "--episodes", 1, "--minimum", -1e6)
 
 
