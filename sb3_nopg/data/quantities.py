@@ -94,7 +94,7 @@ class Quantities:
         :param own: names for states or actions where only the others' are told; without it, neutral ones
         :return: None where there are no names, or not as many as columns
         """
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, Any] = {}
         for kind, n in (("observation", n_observations), ("action", n_actions)):
             names, units = (tuple(told.get(f"{kind}_{what}") or ()) for what in ("names", "units"))
             if len(names) == n:
