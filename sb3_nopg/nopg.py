@@ -37,6 +37,7 @@ from sb3_nopg.policies.nopg_policy import (
     GaussianMlpPolicy,
     NOPGPolicy,
 )
+from sb3_nopg.prediction.chatter import Chatter
 from sb3_nopg.prediction.estimator import Estimator
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
 from sb3_nopg.prediction.judgement import Judged, Judgement, Leaving
@@ -113,7 +114,7 @@ class NOPG(Questions, ResumableAlgorithm):
         "MlpPolicy": DeterministicMlpPolicy,
         "LinearPolicy": DeterministicLinearPolicy,
     }
-    _saved_records = (Candidate, Judged, Judgement, Leaving, Quantities)
+    _saved_records = (Candidate, Chatter, Judged, Judgement, Leaving, Quantities)
 
     def __init__(
         self,
@@ -480,8 +481,13 @@ class NOPG(Questions, ResumableAlgorithm):
         progress_bar = progress_bar and self.processes.is_main
         with shown(progress_bar):
             # All that can be prepared is, before a run begins in the log.
-            with phase("fit"):
-                _ = self.estimator.model if self.transitions == "model" else self.estimator.problem
+            if self.transitions == "model":
+                _ = self.estimator.model
+            else:
+                with phase("fit", 2) as advance:
+                    _ = self.estimator.bandwidths
+                    advance()
+                    _ = self.estimator.problem
             return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def report(
@@ -515,8 +521,7 @@ class NOPG(Questions, ResumableAlgorithm):
         from sb3_nopg.report.policy_files import bind_reports
 
         asked: dict[str, Any] = {"limits": limits, "held_out": held_out, "names": names, "goal": goal}
-        with phase("report"):
-            report = make_report(self, **asked, trajectories=trajectories, stress=stress)
+        report = make_report(self, **asked, trajectories=trajectories, stress=stress)
         bind_reports(self, write_report(report, path).parent)
         return report.summary
 

@@ -94,7 +94,7 @@ def chosen_once(monkeypatch, small_sizes):
     model = module_of("dynamics.model")
     choose = model.choose
 
-    def look_up(data, *wanted):
+    def look_up(data, *wanted, **_):
         sizes = [getattr(module_of(module), name) for module, name, _ in SMALL]
         recorded = (data.dataset, data.labels, data.rewards.numpy(), repr(data.coordinates))
         key = joblib.hash((recorded, wanted, sizes))

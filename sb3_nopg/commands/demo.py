@@ -16,7 +16,6 @@ from nopg_robot.flight.log import read_flight
 from nopg_robot.run.collection import CollectOptions, collect
 from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.commands.stress import stress_of
-from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import one_line_errors
 from sb3_nopg.common.progress import phase, shown
@@ -52,7 +51,7 @@ def demo(
     env = gym.make(ENV)
     model, took_s = _learn(env, data, updates, seed)
     model.save(output / "model")
-    with waiting("report"):
+    with shown():
         made = make_report(model, stress=stress_of(model))
         report = write_report(made, output / "report.html")
     policy = model.export(output / "policy.onnx")

@@ -1,5 +1,6 @@
 """``nopg evaluate``: let a policy act in a simulation and count."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,7 +22,8 @@ from sb3_nopg.commands.arguments import TRUST_HELP, make_env
 from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, TrainingRecord, check_fits_env, find_model, load_model
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import UnsuccessfulError, one_line_errors
-from sb3_nopg.prediction.chatter import chatter_of
+from sb3_nopg.common.progress import phase, shown
+from sb3_nopg.prediction.chatter import Chatter, chatter_of
 
 # Steps without an end after which an episode is given up.
 LONGEST_EPISODE = 100_000
@@ -35,7 +37,7 @@ class Episode:
     :param discounted_return: the same with the model's discount, as the model predicts it
     :param n_steps: its length
     :param terminated: whether the task ended; otherwise a time limit cut it
-    :param chatter: mean change of the action from step to step, as a share of its range
+    :param chatter: how much the actuator moves, and how fast
     """
 
     seed: int
@@ -43,7 +45,7 @@ class Episode:
     discounted_return: float
     n_steps: int
     terminated: bool
-    chatter: float
+    chatter: Chatter
 
 
 def confidence_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
@@ -76,7 +78,7 @@ def run_episode(model: BaseAlgorithm, env: gym.Env, seed: int, *, deterministic:
         actions.append(np.asarray(action, dtype=np.float64).ravel())
         if terminated or truncated:
             discounts = model.gamma ** np.arange(len(rewards))  # type: ignore[attr-defined]
-            chatter = chatter_of(np.array(actions)[:, None], (space.high - space.low).ravel().astype(np.float64)).change
+            chatter = chatter_of(np.array(actions)[:, None], (space.high - space.low).ravel().astype(np.float64))
             return Episode(seed, float(np.sum(rewards)), float(discounts @ rewards), len(rewards), bool(terminated), chatter)
     raise InputError("--env", f"an episode has not ended after {LONGEST_EPISODE:,} steps", "Give it a time limit")
 
@@ -115,9 +117,11 @@ def evaluate(
     try:
         check_fits_env(loaded, simulation)
         th.manual_seed(seed)
-        results = [
-            run_episode(loaded, simulation, number, deterministic=not stochastic) for number in range(seed, seed + episodes)
-        ]
+        results = []
+        with shown(not as_json), phase("episodes", episodes) as advance:
+            for number in range(seed, seed + episodes):
+                results.append(run_episode(loaded, simulation, number, deterministic=not stochastic))
+                advance()
     finally:
         simulation.close()
     summary = _summary(results)
@@ -147,14 +151,15 @@ def _filmed(env_id: str, folder: pathlib.Path, n_episodes: int, options: Mapping
 def _summary(results: list[Episode]) -> dict[str, Any]:
     returns = np.array([result.episode_return for result in results])
     discounted = np.array([result.discounted_return for result in results])
+    chatter = np.mean([dataclasses.astuple(result.chatter) for result in results], axis=0).tolist()
     alone = len(returns) < 2
     return {
         "mean": float(returns.mean()),
         "std": None if alone else float(returns.std(ddof=1)),
         "confidence_interval_95": None if alone else list(confidence_interval(returns)),
         "mean_discounted": float(discounted.mean()),
-        "mean_chatter": float(np.mean([result.chatter for result in results])),
-        "episodes": [vars(result) for result in results],
+        "mean_chatter": dataclasses.asdict(Chatter(*chatter)),
+        "episodes": [dataclasses.asdict(result) for result in results],
     }
 
 
@@ -168,7 +173,7 @@ def _show(results: list[Episode], summary: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     console.print(f"mean return {summary['mean']:.2f}, discounted {summary['mean_discounted']:.2f}")
-    console.print(f"the action changes by {100 * summary['mean_chatter']:.2g} % of its range a step")
+    console.print(f"the actuator moves by {Chatter(**summary['mean_chatter']).text()}", soft_wrap=True)
     if summary["std"] is not None:
         low, high = summary["confidence_interval_95"]
         console.print(f"standard deviation {summary['std']:.2f}, 95 % confidence interval of the mean {low:.2f} to {high:.2f}")

@@ -10,6 +10,7 @@ from sb3_nopg.commands.models import ALGORITHMS, ENV_HELP, MODEL_HELP, attach_no
 from sb3_nopg.common.failures import check_output, note, one_line_errors
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.policies.export import export as export_policy
+from sb3_nopg.policies.told_names import told_by_environment
 from sb3_nopg.report.policy_files import bind_reports
 
 
@@ -60,5 +61,12 @@ def export(
         action_names=labels(action_names),
         action_units=labels(action_units),
     )
+    own = getattr(loaded, "quantities", None)
+    told = told_by_environment(loaded.get_env()).get("control_period_s")
+    if control_period_s is None and told is None:
+        if own is None or own.control_period_s is None:
+            note("nobody says how long a step is; --control-period-s tells a rig.")
+        else:
+            note(f"the control period is the step of the data, {own.control_period_s:g} s.")
     bind_reports(loaded, output.parent)
     typer.echo(f"Policy: {output}, whose actions were compared with the model's")

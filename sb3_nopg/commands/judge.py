@@ -12,10 +12,10 @@ from rich.table import Table
 
 from sb3_nopg.commands import arguments
 from sb3_nopg.commands.models import find_policy
-from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.failures import check_output, note, one_line_errors
 from sb3_nopg.common.files import replacing
 from sb3_nopg.common.numbers import check_number
+from sb3_nopg.common.progress import shown
 from sb3_nopg.prediction.judge import judge as judge_policies
 from sb3_nopg.prediction.judgement import Judgement
 
@@ -63,7 +63,7 @@ def judge(
         check_number(option, value, 0.0, 1.0)
     named = dict(zip(names_of(policies), (str(find_policy(path)) for path in policies), strict=True))
     recorded = arguments.load_data(data, env, seed, trust=trust)
-    with waiting(f"following {len(named)} policies"):
+    with shown():
         judgement = judge_policies(
             recorded,
             named,
@@ -104,7 +104,7 @@ def names_of(paths: list[pathlib.Path]) -> list[str]:
 
 
 def _show(judgement: Judgement, level: float) -> None:
-    table = Table("rank", "policy", "score", f"{100 * level:g} % interval", "lasting", "chatter")
+    table = Table("rank", "policy", "score", f"{100 * level:g} % interval", "lasting", "chatter", "fast")
     for rank, one in enumerate(judgement.ranking, start=1):
         table.add_row(
             str(rank),
@@ -112,7 +112,8 @@ def _show(judgement: Judgement, level: float) -> None:
             f"{one.score:.4g}",
             one.interval(),
             f"{100 * one.lasting:.0f} %",
-            f"{100 * one.chatter:.1f} %",
+            f"{100 * one.chatter.change:.1f} %",
+            f"{100 * one.chatter.fast:.0f} %",
         )
     console = Console()
     console.print(table)
@@ -120,7 +121,8 @@ def _show(judgement: Judgement, level: float) -> None:
     explained = (
         f"Score: rewards along {judgement.n_trajectories} predicted trajectories of {judgement.n_steps:,} steps, not "
         "discounted. Lasting: share that neither ends nor leaves the data. Chatter: mean change of the action from step to "
-        f"step. The models leave {100 * judgement.unexplained:.2g} % of the changes unexplained where they have not seen them."
+        "step, as a share of its range. Fast: how much of the action's variance is faster than four steps. The models leave "
+        f"{100 * judgement.unexplained:.2g} % of the changes unexplained where they have not seen them."
     )
     console.print(explained, highlight=False, soft_wrap=True)
     for text in judgement.notes:

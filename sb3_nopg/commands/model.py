@@ -11,6 +11,7 @@ from sb3_nopg.commands import arguments
 from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import check_output, one_line_errors
+from sb3_nopg.common.progress import shown
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.model_settings import check_model_settings
@@ -52,7 +53,7 @@ def model(
         "reward": reward,
     }
     check_model_settings(recorded, settings)
-    with waiting("fitting the model"):
+    with shown():
         found = DynamicsModel.fit(recorded, seed=seed, **settings)
     table = Table(show_header=False)
     for row in described(found, columns):

@@ -8,9 +8,9 @@ import typer
 from sb3_nopg.commands.arguments import DATA_HELP, TRUST_HELP, labels, load_data
 from sb3_nopg.commands.models import ENV_HELP, MODEL_HELP, find_model, load_with_data, progress_path
 from sb3_nopg.commands.stress import PARAMETERS_HELP, stress_of
-from sb3_nopg.commands.waiting import waiting
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import check_output, one_line_errors
+from sb3_nopg.common.progress import shown
 from sb3_nopg.nopg import NOPG
 from sb3_nopg.report.making import REPORT_SUFFIXES, make_report, read_curve
 from sb3_nopg.report.policy_files import bind_reports
@@ -79,7 +79,7 @@ def report(
     stress = stress_of(loaded, parameters)
     if stress is None and parameters is not None:
         raise InputError("--parameters", "the model's environment is no Quanser cart-pole", "Leave it out, or give --env")
-    with waiting("report"):
+    with shown():
         result = make_report(
             loaded,
             read_curve(progress_path(path)),
@@ -94,7 +94,9 @@ def report(
     # Only now, because drawing takes long to import, and other commands draw nothing.
     from sb3_nopg.report.page import facts, limit_text, write_report
 
-    bind_reports(loaded, write_report(result, output).parent)
+    with shown():
+        written = write_report(result, output)
+    bind_reports(loaded, written.parent)
     summary = result.summary
     typer.secho(f"verdict: {summary.verdict}", fg=_COLORS[summary.verdict], bold=True)
     for reason in summary.reasons:

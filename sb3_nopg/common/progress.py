@@ -11,6 +11,10 @@ from typing import Any
 Advance = Callable[..., None]
 
 
+def nothing(n_done: int | None = None) -> None:
+    """Who is not watched."""
+
+
 class Display:
     """Bars on the error stream, where somebody watches it; elsewhere one line for each phase when it is over."""
 
@@ -48,7 +52,7 @@ class Display:
         self._names.add(name)
         self._depth += 1
         try:
-            with nullcontext(_nothing) if again else self._shown(name, total) as advance:
+            with nullcontext(nothing) if again else self._shown(name, total) as advance:
                 yield advance
         finally:
             self._depth -= 1
@@ -57,7 +61,7 @@ class Display:
     def _shown(self, name: str, total: int | None) -> Iterator[Advance]:
         began, bars = time.perf_counter(), self._bars
         if bars is None:
-            yield _nothing
+            yield nothing
             sys.stderr.write(f"{name}: {time.perf_counter() - began:.1f} s\n")
             return
         task = bars.add_task(name, total=total)
@@ -103,11 +107,7 @@ def phase(name: str, total: int | None = None) -> Iterator[Advance]:
     """
     display = _shown.get()
     if display is None:
-        yield _nothing
+        yield nothing
         return
     with display.phase(name, total) as advance:
         yield advance
-
-
-def _nothing(n_done: int | None = None) -> None:
-    pass

@@ -107,7 +107,7 @@ class TransitionDataset(Transitions):
             given = replace(given, observation_names=own.observation_names, observation_units=own.observation_units)
         if action_names is None:
             given = replace(given, action_names=own.action_names, action_units=own.action_units)
-        return replace(self, quantities=given)
+        return replace(self, quantities=replace(given, control_period_s=own.control_period_s))
 
     @staticmethod
     def merge(*datasets: "TransitionDataset") -> "TransitionDataset":

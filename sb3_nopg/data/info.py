@@ -35,7 +35,7 @@ def describe_data(dataset: TransitionDataset) -> dict[str, Any]:
         "observation_dims": dataset.observation_dim,
         "action_dims": dataset.action_dim,
         "named": dataset.quantities is not None,
-        **dataset.columns.texts(),
+        **dataset.columns.described(),
         "dtypes": {name: str(getattr(dataset, name).dtype) for name in ("observations", "actions", "rewards")},
         "bytes": sum(value.nbytes for value in vars(dataset).values() if isinstance(value, np.ndarray)),
         "observations": _ranges(dataset.observations),
@@ -227,6 +227,8 @@ def info_table(description: dict[str, Any]) -> RenderableType:
     rows = [*_column_rows(description, "observation", "state"), *_column_rows(description, "action", "action")]
     rows.append(("reward", "", description["rewards"]))
     facts = Table(show_header=False, box=None)
+    if description["control_period_s"] is not None:
+        facts.add_row("a step takes", f"{description['control_period_s']:g} s")
     if episodes is not None:
         lengths = episodes["lengths"]
         rows.append(("return", "", episodes["returns"]))

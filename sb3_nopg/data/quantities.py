@@ -1,5 +1,6 @@
-"""What the columns of states and actions are called, and in which units they are: one record, from the file to the rig."""
+"""What columns of states and actions are called, in which units they are, how long a step is: from the file to the rig."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,28 +8,33 @@ from typing import Any
 import numpy as np
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.column_heads import KNOWN_UNITS, identifier, label, parsed_together, spelled
 
 #: the record's fields, by which environments, exported policies and files of arrays call them too
 FIELDS = ("observation_names", "observation_units", "action_names", "action_units")
 _LONGEST = 100
+# Periods of one rate, measured twice, differ by less than this factor.
+_SAME_PERIOD = 1.1
 
 
 @dataclass(frozen=True)
 class Quantities:
     """
-    Names and units of the columns of a data set, in their order.
+    Names and units of the columns of a data set, in their order, and the time of a step.
 
     :param observation_names: one for each column of the state
     :param observation_units: ``""`` where unknown, ``"1"`` for a pure number
     :param action_names: one for each column of the action
     :param action_units: like those of the state
+    :param control_period_s: seconds of a step; None where unknown
     """
 
     observation_names: tuple[str, ...]
     observation_units: tuple[str, ...]
     action_names: tuple[str, ...]
     action_units: tuple[str, ...]
+    control_period_s: float | None = None
 
     def __post_init__(self) -> None:
         for field in FIELDS:
@@ -42,6 +48,7 @@ class Quantities:
                         field, f"{text[:40]!r} is no name", f"Use at most {_LONGEST} characters that can be printed"
                     )
             object.__setattr__(self, field, texts)
+        check_number("control_period_s", self.control_period_s, 0.0, math.inf, optional=True, fix="Give the seconds of a step")
         for kind in ("observation", "action"):
             names, units = getattr(self, f"{kind}_names"), getattr(self, f"{kind}_units")
             if len(names) != len(units):
@@ -87,7 +94,7 @@ class Quantities:
         :param own: names for states or actions where only the others' are told; without it, neutral ones
         :return: None where there are no names, or not as many as columns
         """
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, Any] = {}
         for kind, n in (("observation", n_observations), ("action", n_actions)):
             names, units = (tuple(told.get(f"{kind}_{what}") or ()) for what in ("names", "units"))
             if len(names) == n:
@@ -106,8 +113,12 @@ class Quantities:
         return [label(name, unit) for name, unit in zip(self.action_names, self.action_units, strict=True)]
 
     def texts(self) -> dict[str, list[str]]:
-        """For JSON and files of arrays."""
+        """For files of arrays and metadata."""
         return {field: list(getattr(self, field)) for field in FIELDS}
+
+    def described(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.texts(), "control_period_s": self.control_period_s}
 
     def variables(self, **parts: np.ndarray) -> dict[str, np.ndarray]:
         """
@@ -147,7 +158,11 @@ def common_quantities(found: Sequence[Quantities | None]) -> Quantities | None:
         if other.observation_names != known[0].observation_names or other.action_names != known[0].action_names:
             problem = f"their columns are {_listed(known[0])} and {_listed(other)}"
             raise InputError("datasets", problem, "Merge data with the same columns; data.named() gives other names")
-    return known[0] if known else None
+    periods = [quantities.control_period_s for quantities in known if quantities.control_period_s is not None]
+    if periods and max(periods) > _SAME_PERIOD * min(periods):
+        problem = f"a step takes {min(periods):g} s in one and {max(periods):g} s in another"
+        raise InputError("datasets", problem, "Merge data that were recorded at the same rate")
+    return replace(known[0], control_period_s=periods[0] if periods else None) if known else None
 
 
 def check_same(field: str, own: Quantities | None, whose: str, other: Quantities | None, whose_other: str) -> None:

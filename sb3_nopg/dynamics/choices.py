@@ -10,6 +10,7 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.progress import Advance, nothing
 from sb3_nopg.data.action_lag import actions_follow_from_states
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
@@ -35,6 +36,8 @@ from sb3_nopg.dynamics.stop_choice import choose_stops
 from sb3_nopg.dynamics.stops import Stop
 
 _logger = logging.getLogger(__name__)
+#: that choosing has: stops, earlier steps, ridge, friction and products, kernels, several steps, reward
+N_PARTS = 7
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number: after one step,
 # after several, and where actions follow from states.
 _EARLIER_COUNT, _COUNT_AHEAD, _COUNT_IF_PREDICTABLE = 1.2, 1.03, 1.5
@@ -111,20 +114,26 @@ class Choices:
         return known and max(self.unexplained, self.reward.unexplained) < _EXACT
 
 
-def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool) -> Choices:
+def choose(
+    data: Prepared, bandwidth: float | None, n_earlier: int | None, reward_is_given: bool, *, advance: Advance = nothing
+) -> Choices:
     """
     :param data: recorded transitions
     :param bandwidth: that a user wants
     :param n_earlier: that a user wants
     :param reward_is_given: whether there is nothing to choose about it
+    :param advance: called after each of :data:`N_PARTS` parts
     """
     widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
     n_actions = data.actions.shape[1]
     data = replace(data, stops=choose_stops(data, widths))
+    advance()
     numbers = _numbers_of_earlier(data, n_earlier)
     n_earlier = _choose_earlier(data, widths, numbers)
+    advance()
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     ridge, errors = _choose_ridge(data, inputs, widths)
+    advance()
     held = choose_friction(data, inputs, widths, ridge, errors)
     if held:
         inputs = with_friction(data, inputs, held)
@@ -136,16 +145,20 @@ def choose(data: Prepared, bandwidth: float | None, n_earlier: int | None, rewar
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
             _logger.info("The system is not affine in its actions: their products count too.")
+    advance()
     kernels = _choose_kernels(data, inputs, widths, ridge, errors)
     left = _left(data, inputs, kernels)
+    advance()
     if left > _NOISY:
         much = _COUNT_AHEAD if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
         more = [n for n in numbers if n >= n_earlier]
         inputs, kernels = choose_by_several_steps(data, inputs, held, kernels, more, much)
         left = _left(data, inputs, kernels)
+    advance()
     reward = RewardChoice(None, 0.0)
     if not reward_is_given:
         reward = _choose_reward(data, inputs)
+    advance()
     return Choices(kernels, inputs.n_earlier, inputs.features.quadratic, left, reward, held, data.stops)
 
 

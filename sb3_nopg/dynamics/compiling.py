@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import torch as th
 
+from sb3_nopg.common.progress import Advance, nothing
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
@@ -20,6 +21,8 @@ _N_NODES = {1: 400, 2: 2500, 3: 5000}
 _N_NODES_OTHERWISE = 12_000
 # Where an angle goes far.
 _N_NODES_AROUND = 20_000
+#: of making nodes: where they may be, where they are, maps at them, and maps without a past
+N_STEPS = 4
 
 
 def compile_nodes(
@@ -33,6 +36,8 @@ def compile_nodes(
     n_nodes: int,
     generator: th.Generator,
     friction: DryFriction | None = None,
+    *,
+    advance: Advance = nothing,
 ) -> NodeMaps:
     """
     :param data: recorded transitions
@@ -45,12 +50,15 @@ def compile_nodes(
     :param n_nodes: at most
     :param generator: to draw from
     :param friction: that the first regressions know; those without a past know none
+    :param advance: called after each of :data:`N_STEPS` steps
     """
     coordinates, scale = data.coordinates, regressions[0].scale
     some = data.states[th.randperm(len(data.states), generator=generator)[:1000]]
     roughly = Interpolation.between(coordinates, some, scale)
     n_targets = sum(len(regression.kernels) for regression in without_past)
     rough = MapField(tuple(range(n_targets)), roughly, joined([regression.maps_at(some) for regression in without_past]))
+
+    advance()
 
     def reach(states: th.Tensor, actions: th.Tensor) -> th.Tensor:
         change = rough.evaluate(states, features(actions), roughly.locate(states))
@@ -59,6 +67,7 @@ def compile_nodes(
     # However far the model is believed, nodes are of use where states are met.
     recorded = replace(bounds, room=th.zeros_like(bounds.room))
     nodes = choose_nodes(data.states, first, coordinates, scale, n_nodes, reach, recorded, action_range, generator)
+    advance()
     fields = []
     for looked_at, targets in _targets_by_coordinates(regressions).items():
         map_scale = scale.masked_fill(~th.tensor(looked_at), math.inf)
@@ -67,7 +76,9 @@ def compile_nodes(
         maps = joined([regressions[which].maps_at(at, numbers) for which, numbers in targets.items()])
         numbers = tuple(number + which * coordinates.dim for which, numbers in targets.items() for number in numbers)
         fields.append(MapField(numbers, Interpolation.between(coordinates, at, map_scale), maps))
+    advance()
     alone = joined([regression.maps_at(nodes) for regression in without_past])
+    advance()
     return NodeMaps(Interpolation.between(coordinates, nodes, scale), tuple(fields), alone, friction)
 
 

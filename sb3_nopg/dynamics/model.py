@@ -15,8 +15,8 @@ from sb3_nopg.common.progress import phase
 from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.bounds import EVERYWHERE, Bounds, Limit
-from sb3_nopg.dynamics.choices import Choices, choose
-from sb3_nopg.dynamics.compiling import compile_nodes, usual_number_of_nodes
+from sb3_nopg.dynamics.choices import N_PARTS, Choices, choose
+from sb3_nopg.dynamics.compiling import N_STEPS, compile_nodes, usual_number_of_nodes
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.description import described
 from sb3_nopg.dynamics.fitting import action_range_of, noise_of, regressions_of, span_of_starts, usual_past_of
@@ -107,30 +107,33 @@ class DynamicsModel:
         else:
             coordinates = like.coordinates.to(th.device("cpu"))
         data = Prepared.of(dataset, coordinates, rewards)
-        choices = choose(data, bandwidth, n_earlier_steps, reward is not None) if like is None else like.choices
-        data = replace(data, stops=choices.stops)
-        frictionless = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
-        rows = data.rows(choices.n_earlier_steps)
-        inputs = replace(frictionless, friction=DryFriction.fit(data.samples(frictionless, rows), choices.held))
-        if len(rows) < LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
-            raise InputError(
-                "dataset",
-                f"only {len(rows)} transitions are of use, which is too few for a model: those that neither end the task nor "
-                f"run into a stop, with {choices.n_earlier_steps} earlier step(s) known",
-                "Give longer episodes, or more of them",
+        with phase("fit", N_PARTS) as advance:
+            choices = (
+                choose(data, bandwidth, n_earlier_steps, reward is not None, advance=advance) if like is None else like.choices
             )
-        if like is not None:
-            # Where the task ends is known, whichever part of the data a model is of.
-            bounds = like.bounds.to(th.device("cpu"))
-        else:
-            bounds = _bounds_of(data, choices, limits, initial_states)
-            coordinates, data = bounds.coordinates, replace(data, coordinates=bounds.coordinates)
-        if bounds.unexplained_ends > 0.1 and like is None:
-            _logger.warning(
-                "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these ends. "
-                "Name them with limits, or add what tells them to the observation.",
-                100 * bounds.unexplained_ends,
-            )
+            data = replace(data, stops=choices.stops)
+            frictionless = Inputs(ActionFeatures(dataset.action_dim, choices.products), choices.n_earlier_steps)
+            rows = data.rows(choices.n_earlier_steps)
+            inputs = replace(frictionless, friction=DryFriction.fit(data.samples(frictionless, rows), choices.held))
+            if len(rows) < LEAST_ROWS * (1 + coordinates.dim + inputs.size(coordinates.dim)):
+                raise InputError(
+                    "dataset",
+                    f"only {len(rows)} transitions are of use, which is too few for a model: those that neither end the task "
+                    f"nor run into a stop, with {choices.n_earlier_steps} earlier step(s) known",
+                    "Give longer episodes, or more of them",
+                )
+            if like is not None:
+                # Where the task ends is known, whichever part of the data a model is of.
+                bounds = like.bounds.to(th.device("cpu"))
+            else:
+                bounds = _bounds_of(data, choices, limits, initial_states)
+                coordinates, data = bounds.coordinates, replace(data, coordinates=bounds.coordinates)
+            if bounds.unexplained_ends > 0.1 and like is None:
+                _logger.warning(
+                    "%.0f %% of the ends of the task lie among states that did not end it: the model does not know these "
+                    "ends. Name them with limits, or add what tells them to the observation.",
+                    100 * bounds.unexplained_ends,
+                )
         given: RewardModel | None = None
         if reward is not None:
             given = given_reward(reward, coordinates, dataset.observations, dataset.actions, dataset.quantities)
@@ -143,9 +146,19 @@ class DynamicsModel:
         generator = th.Generator().manual_seed(seed)
         first = data.states[:0] if initial_states is None else coordinates.encode(float_tensor(initial_states))
         n_nodes = usual_number_of_nodes(coordinates) if n_nodes is None else n_nodes
-        with phase("nodes"):
+        with phase("nodes", N_STEPS) as advance:
             nodes = compile_nodes(
-                data, first, regressions, without, bounds, inputs.features, action_range, n_nodes, generator, inputs.friction
+                data,
+                first,
+                regressions,
+                without,
+                bounds,
+                inputs.features,
+                action_range,
+                n_nodes,
+                generator,
+                inputs.friction,
+                advance=advance,
             )
         samples = regressions[0].samples
         usual_past = usual_past_of(data, frictionless, choices, regressions[0], action_range)

@@ -47,9 +47,10 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
         if len(set(description[f"{kind}_names"])) != n:
             raise InputError(f"{kind}_names", f"{description[f'{kind}_names']} has a name twice", "Tell them apart")
     if own is not None:
-        written = Quantities(**{field: tuple(description[field]) for field in FIELDS})
-        check_same("observation_names", own, "the data", written, "what is asked for")
-    period_s = told.get("control_period_s") if given["control_period_s"] is None else given["control_period_s"]
+        written: dict[str, Any] = {field: tuple(description[field]) for field in FIELDS}
+        check_same("observation_names", own, "the data", Quantities(**written), "what is asked for")
+    told_s = (given["control_period_s"], told.get("control_period_s"), None if own is None else own.control_period_s)
+    period_s = next((period_s for period_s in told_s if period_s is not None), None)
     check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")
     low, high = data_range(model)
     return {

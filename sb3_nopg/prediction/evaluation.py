@@ -108,6 +108,9 @@ class PolicyEvaluation:
         Each resample gives the episodes other weights, and the start states where these are the episodes' own. It predicts the
         return of the same policy. The interval holds the middle ``level`` of those returns.
 
+        All of it is by the samples' kernels, whose estimate is in the answer, also where a model of the system makes another
+        one; for that one ask ``on_model``.
+
         It covers the sampling of the data, and nothing else: not the bias of kernels of this width, for the
         bandwidths stay as they are, and not the optimisation. A policy that was optimised on the data has found every accident
         that flatters it, and so do all resamples of that data: for a sober interval give data that were held out. A

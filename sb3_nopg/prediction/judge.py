@@ -16,6 +16,7 @@ from scipy.special import ndtri
 from sb3_nopg.common.checks import check_states
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number
+from sb3_nopg.common.progress import phase
 from sb3_nopg.common.threads import threads_for
 from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.data.episode_labels import units_of_each
@@ -62,11 +63,13 @@ class Judge:
         :return: trajectories of each policy by each model
         """
         # Many steps, each a little work.
-        with threads_for(len(self.starts) * len(actors)):
-            by_model = [
-                roll_out(model, actors, self.starts, self.n_steps, self._seed + number)
-                for number, model in enumerate(self.models)
-            ]
+        with threads_for(len(self.starts) * len(actors)), phase("judge", len(self.models) * self.n_steps) as advance:
+            by_model = []
+            for number, model in enumerate(self.models):
+                # What is over early leaves steps out.
+                advance(number * self.n_steps)
+                seed = self._seed + number
+                by_model.append(roll_out(model, actors, self.starts, self.n_steps, seed, advance=advance))
         return [list(of_actor) for of_actor in zip(*by_model, strict=True)]
 
     def judge(self, actors: Mapping[str, Actor], level: float = 0.95, notes: tuple[str, ...] = ()) -> Judgement:
@@ -110,7 +113,7 @@ class Judge:
                     None if n_models == 1 else float(scores[number] - below),
                     None if n_models == 1 else float(highest[number] + above),
                     float(all_of_it.lasting.mean()),
-                    chatter_of(all_of_it.actions, high - low).change,
+                    chatter_of(all_of_it.actions, high - low),
                     self._leaving(all_of_it),
                 )
             )
@@ -229,12 +232,14 @@ def half_models(
     :return: the models, and what a reader should know of them
     """
     models: list[DynamicsModel] = []
-    for number in range(-(-n_models // 2)):
-        for rows in halves(data, seed + number):
-            if rows is None:
-                return [whole], ("There are too few episodes to make several models of them: one judges alone.",)
-            part = data.filter(rows)
-            models.append(DynamicsModel.fit(part, like=whole, limits=limits, reward=reward, n_nodes=N_NODES, seed=seed))
+    with phase("models of halves", n_models) as advance:
+        for number in range(-(-n_models // 2)):
+            for rows in halves(data, seed + number):
+                if rows is None:
+                    return [whole], ("There are too few episodes to make several models of them: one judges alone.",)
+                part = data.filter(rows)
+                models.append(DynamicsModel.fit(part, like=whole, limits=limits, reward=reward, n_nodes=N_NODES, seed=seed))
+                advance()
     return models[:n_models], ()
 
 

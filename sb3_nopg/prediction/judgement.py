@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from sb3_nopg.prediction.chatter import Chatter
+
 # More flights than this are no advice.
 _MOST_FLIGHTS = 100
 
@@ -36,7 +38,7 @@ class Judged:
     :param low: lower end of the score's interval, over models and starts; None where one model judges alone
     :param high: upper end, where what follows outside of the data counts as the best that was recorded
     :param lasting: share of the trajectories that neither end nor leave the data
-    :param chatter: mean change of the action from step to step, as a share of its range
+    :param chatter: how much the actuator moves, and how fast
     :param leaving: how trajectories leave the data; None where none does
     """
 
@@ -45,7 +47,7 @@ class Judged:
     low: float | None
     high: float | None
     lasting: float
-    chatter: float
+    chatter: Chatter
     leaving: Leaving | None = None
 
     def interval(self) -> str:

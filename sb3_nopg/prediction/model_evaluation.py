@@ -1,15 +1,19 @@
 """What a policy is worth by a model of the system: it is followed from where it is asked about, until little counts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch as th
+from scipy.special import stdtrit
 
 from sb3_nopg.bellman.bundle import Bundle, follow_policy
 from sb3_nopg.bellman.gradient import gradient_along_trajectories
+from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.trajectories import draw_noise
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.prediction.model_estimator import ModelEstimator
+from sb3_nopg.prediction.uncertainty import ReturnInterval
 
 # Trajectories that a return is the mean of, and states that are followed at one time.
 _LEAST_TRAJECTORIES, _MOST_STARTS, _CHUNK = 64, 512, 1024
@@ -31,6 +35,22 @@ class ModelEvaluation:
         """Ĵ, discounted, the mean over start states and noise."""
         bundle = self._bundle(self._starts())
         return float(follow_policy(self.estimator.dynamics, self.policy, bundle).returns.mean())
+
+    def return_interval(self, halves: Sequence[DynamicsModel], level: float = 0.95) -> ReturnInterval:
+        """
+        How much Ĵ depends on which episodes happened to be recorded, by half-sample replication (McCarthy 1969): a model of
+        half of the episodes differs from the model of all about as much as that one differs from the model of many more.
+
+        :param halves: models of one half of the episodes each, two that share none after the other
+        :param level: how sure
+        """
+        estimate, device = self.estimated_return(), self.estimator.dynamics.noise.device
+        parts = (replace(self.estimator, dynamics=half.to(device)) for half in halves)
+        found = np.array([ModelEvaluation(part, self.policy, self.seed).estimated_return() for part in parts])
+        # Two that share none err to opposite sides: only pairs are independent of each other.
+        quantile = float(stdtrit(max(len(halves) // 2, 1), 0.5 + 0.5 * level))
+        reach = quantile * float(np.sqrt(np.square(found - estimate).mean()))
+        return ReturnInterval(estimate, estimate - reach, estimate + reach, level, found)
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
+from sb3_nopg.common.progress import Advance, nothing
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.dynamics.trajectories import draw_noise
@@ -91,7 +92,13 @@ def together(parts: Sequence[Rollouts]) -> Rollouts:
 
 
 def roll_out(
-    model: DynamicsModel, actors: Sequence[Actor], starts: np.ndarray, n_steps: int, noise_seed: int | None = None
+    model: DynamicsModel,
+    actors: Sequence[Actor],
+    starts: np.ndarray,
+    n_steps: int,
+    noise_seed: int | None = None,
+    *,
+    advance: Advance = nothing,
 ) -> list[Rollouts]:
     """
     :param model: of the system, on the processor
@@ -99,6 +106,7 @@ def roll_out(
     :param starts: observations to start from, of each, (m, d_s)
     :param n_steps: to follow at most, T
     :param noise_seed: of what is added to each step, the same for all policies; None for the mean alone
+    :param advance: called after each step
     """
     n, n_actors = len(starts), len(actors)
     states = model.coordinates.encode(th.from_numpy(np.array(starts, dtype=np.float64))).numpy()
@@ -110,6 +118,7 @@ def roll_out(
         if not len(run.going):
             break
         run.step(t, actors, None if noise is None else noise[t])
+        advance()
     everything = run.rollouts()
     return [everything.columns(slice(number * n, (number + 1) * n)) for number in range(n_actors)]
 

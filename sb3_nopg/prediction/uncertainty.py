@@ -11,6 +11,7 @@ from sb3_nopg.bellman.on_samples import WarmStart, solve_values
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_count, check_number
+from sb3_nopg.common.progress import phase
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import units_of_each
 
@@ -99,14 +100,15 @@ def return_interval(
     del weights  # as large as all else together
     warm_start = WarmStart()
     warm_start.q_history.add(q_solve.value)
-    resamples = np.array(
-        [
-            solve_values(drawn, drawn.support.kernel_weights(drawn.queries, actions), warm_start, tolerance)[0]
-            for drawn in _reweighted(problem, units, n_resamples, seed)
-        ]
-    )
+    resamples = []
+    with phase("resamples", n_resamples) as advance:
+        for drawn in _reweighted(problem, units, n_resamples, seed):
+            weights = drawn.support.kernel_weights(drawn.queries, actions)
+            resamples.append(solve_values(drawn, weights, warm_start, tolerance)[0])
+            del weights  # before the next ones are made
+            advance()
     low, high = np.quantile(resamples, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
-    return ReturnInterval(estimate, float(low), float(high), float(level), resamples)
+    return ReturnInterval(estimate, float(low), float(high), float(level), np.array(resamples))
 
 
 def _reweighted(problem: BellmanProblem, units: Units, n_resamples: int, seed: int) -> Iterator[BellmanProblem]:

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ from sb3_nopg.report.portraits import NEAR, Histogram, Slice, StateMap
 from sb3_nopg.report.stress_drawing import draw_stress, size_of_stress
 from sb3_nopg.report.support import THIN, SupportSummary
 from sb3_nopg.report.trajectories import TrajectoryPicture
-from sb3_nopg.report.verdict import EXIT_CARE, EXIT_NO, Returns
+from sb3_nopg.report.verdict import EXIT_CARE, EXIT_NO, HELD_OUT, PLAIN, Returns
 
 _DATA, _POLICY, _LINE = "#9aa3b2", "#d1572c", "#b3261e"
 _N_COLUMNS = 3
@@ -24,7 +24,6 @@ _N_COLUMNS = 3
 _PALE = 0.25
 # Trajectories are drawn as far beyond the recorded range, in shares of it: some leave it by a great leap.
 _BEYOND = 0.2
-_BLACK = " Black: where the bootstrap puts the checked one, had other episodes been recorded."
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,12 @@ def panels(report: PolicyReport) -> Iterator[Panel]:
     :return: in the order of the page
     """
     summary, followed = report.summary, report.trajectories
-    # The interval is the samples' kernels': beside what the model says it would only confuse.
-    on_model = summary.transitions == "model"
-    bars = replace(summary.returns, interval_low=None, interval_high=None) if on_model else summary.returns
     yield Panel(
         "returns",
         "Predicted return",
-        "Bars: predicted returns." + ("" if on_model else _BLACK),
+        "Bars: predicted returns. Black: an interval of one of them, had other episodes been recorded.",
         (7.5, 2.6),
-        partial(draw_returns, returns=bars),
+        partial(draw_returns, returns=summary.returns),
     )
     if summary.limits:
         yield Panel(
@@ -165,9 +161,11 @@ def draw_returns(figure: FigureBase, returns: Returns) -> None:
     names, values, colors = zip(*shown, strict=True)
     axes.barh(range(len(shown)), values, color=colors)
     axes.set_yticks(range(len(shown)), names)
-    if returns.interval_low is not None and returns.interval_high is not None:
-        row = names.index("held-out data" if "held-out data" in names else own)
-        axes.plot([returns.interval_low, returns.interval_high], [row, row], color="black", linewidth=2.5, marker="|")
+    row = {PLAIN: own, HELD_OUT: "held-out data"}.get(returns.interval_of)
+    if row is not None and returns.interval_low is not None and returns.interval_high is not None:
+        axes.plot(
+            [returns.interval_low, returns.interval_high], 2 * [names.index(row)], color="black", linewidth=2.5, marker="|"
+        )
     axes.axvline(0.0, color="black", linewidth=0.6)
     axes.set_xlabel("discounted return")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.common.errors import InputError
+from sb3_nopg.common.progress import phase
 from sb3_nopg.data.action_lag import find_action_lag
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint, parameter_fingerprint
@@ -28,12 +29,14 @@ from sb3_nopg.report.returns import check_held_out, find_returns
 from sb3_nopg.report.stress import StressPicture, StressResult
 from sb3_nopg.report.summary import CandidateFigures, DataSummary, ReportSummary
 from sb3_nopg.report.support import SupportSummary, predicted_visitation, support_along_the_way, support_figures, visits_of
-from sb3_nopg.report.trajectories import TrajectoryPicture, find_trajectories
-from sb3_nopg.report.verdict import Bandwidth, Returns, reach_verdict
+from sb3_nopg.report.trajectories import TrajectoryPicture, find_trajectories, make_judge
+from sb3_nopg.report.verdict import KERNELS, Bandwidth, Returns, reach_verdict
 
 __all__ = ["REPORT_SUFFIXES", "PolicyReport", "SupportSummary", "make_report", "read_curve", "support_along_the_way"]
 
 REPORT_SUFFIXES = (".html", ".png")
+# Where the policy goes, models of halves, returns, support and limits, trajectories, maps, slices.
+_N_PARTS = 7
 
 
 @dataclass(frozen=True)
@@ -117,28 +120,42 @@ def make_report(
         held_out, source = model.held_out_data, "kept from training" if learned_from else "another part of these data"
     else:
         check_held_out(held_out, data)
-    visitation = predicted_visitation(evaluation)
-    visits = visits_of(evaluation, visitation)
-    returns = find_returns(
-        evaluation,
-        held_out,
-        source,
-        learned_from=learned_from,
-        held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
-    )
-    bandwidths = _bandwidths(evaluation.estimator.bandwidths, data, told)
-    support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
-    lag = find_action_lag(data)
-    followed, picture = find_trajectories(evaluation, told.observation_names, wanted) if trajectories else (None, None)
-    if picture is not None:
-        states = picture.rollouts.states
-        exits = tuple(
-            replace(found, leaving=share_leaving(region, states)) for found, region in zip(exits, regions, strict=True)
+    with phase("report", _N_PARTS) as advance:
+        visitation = predicted_visitation(evaluation)
+        visits = visits_of(evaluation, visitation)
+        advance()
+        judge = make_judge(evaluation) if trajectories else None
+        advance()
+        returns = find_returns(
+            evaluation,
+            held_out,
+            source,
+            learned_from=learned_from,
+            held_out_chose=learned_from and held_out is not None and _has_chosen(model, held_out),
+            # One alone is of all episodes.
+            halves=judge.models if judge is not None and len(judge.models) > 1 else (),
         )
+        advance()
+        bandwidths = _bandwidths(evaluation.estimator.bandwidths, data, told)
+        support, exits = support_figures(evaluation, visitation, visits), find_exits(evaluation, regions, data, held_out)
+        lag = find_action_lag(data)
+        advance()
+        followed, picture = None, None
+        if judge is not None:
+            followed, picture = find_trajectories(judge, evaluation, told.observation_names, wanted)
+            states = picture.rollouts.states
+            exits = tuple(
+                replace(found, leaving=share_leaving(region, states)) for found, region in zip(exits, regions, strict=True)
+            )
+        advance()
+        labels, action_labels = told.observation_labels, told.action_labels
+        bounds, over_states = bias_bounds(evaluation), visitation_map(evaluation, visits, labels)
+        advance()
+        through_states = slices(evaluation, visits, labels, regions)
+        advance()
     stressed = None if stress is None else StressPicture.of(stress)
     figures = None if stressed is None else stressed.figures
     verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed, figures)
-    labels, action_labels = told.observation_labels, told.action_labels
     starts = data.episode_starts
     summary = ReportSummary(
         verdict=verdict,
@@ -153,7 +170,7 @@ def make_report(
         support=support,
         state_ranges=dimension_ranges(data, visits, labels),
         bandwidths=bandwidths,
-        bounds=bias_bounds(evaluation),
+        bounds=bounds,
         data=DataSummary(
             transitions=len(data),
             episodes=None if starts is None else len(starts),
@@ -165,7 +182,10 @@ def make_report(
         transitions=evaluation.settings.transitions,
         system=tuple(evaluation.estimator.dynamics.describe(told.observation_names).splitlines()) if on_model else (),
         candidates=tuple(
-            CandidateFigures(one.recipe, one.trained_on, one.score, one.lasting, one.n_updates) for one in model.candidates
+            CandidateFigures(
+                one.recipe, one.trained_on, one.score, one.lasting, one.n_updates, one.unseen_score, one.unseen_lasting
+            )
+            for one in model.candidates
         ),
         margin="" if model.judgement is None or not model.candidates else model.judgement.text(),
         band=None if picture is None else predicted_band(picture.rollouts, told.observation_names, told.action_names),
@@ -176,8 +196,8 @@ def make_report(
         labels,
         action_labels,
         histograms(data, visits, labels),
-        visitation_map(evaluation, visits, labels),
-        slices(evaluation, visits, labels, regions),
+        over_states,
+        through_states,
         visits.support,
         curve,
         picture,
@@ -233,10 +253,19 @@ def _notes(settings: EstimatorSettings, data: TransitionDataset, returns: Return
             "These are not the data that the model learned from: they check the policy as far as they share no transitions "
             "with those."
         )
+    elif returns.held_out is None:
+        notes.append(
+            "No data were held out: the policy has seen the episodes that its return and its trajectories are predicted from. "
+            "Of episodes not trained on, a policy that began alike and saw one half can tell, where training has tried one. "
+            "How often such a verdict is right was measured, see the manual's page of results."
+        )
     if returns.held_out_chose:
         notes.append("The held-out data also chose the parameters: what they predict is on the high side.")
     if returns.interval_low is None:
         notes.append(f"There is no interval of the return ({returns.interval_source}).")
+    sure = returns.interval_text(KERNELS)
+    if sure:
+        notes.append(f"The samples' kernels make another estimate than the model, {returns.interval_estimate:.5g} ({sure}).")
     if data.episode_starts is None:
         notes.append("The data knows no episodes: each transition counts as drawn on its own.")
     if not settings.on_model and settings.samples.n_next_state_samples == 1:

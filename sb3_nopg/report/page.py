@@ -8,16 +8,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.files import replacing
+from sb3_nopg.common.progress import phase
 from sb3_nopg.report.drawing import panels, picture, poster
 from sb3_nopg.report.limits import LimitFinding
 from sb3_nopg.report.making import REPORT_SUFFIXES, PolicyReport
 from sb3_nopg.report.summary import ReportSummary, summary_path
-from sb3_nopg.report.verdict import MEANINGS
+from sb3_nopg.report.verdict import HELD_OUT, MEANINGS, PLAIN
 
 _TITLE = "What this policy is predicted to do"
 _SOURCES = (
-    "return, values, where it goes and trajectories: from a model of the system; interval, support, limits, bandwidths and "
-    "bounds: from the samples' kernels"
+    "return, values, where it goes and trajectories: from a model of the system; support, limits, bandwidths and bounds: from "
+    "the samples' kernels"
 )
 _TEMPLATES = Environment(
     loader=PackageLoader("sb3_nopg", "report"),
@@ -58,16 +59,18 @@ def facts(summary: ReportSummary) -> list[tuple[str, str]]:
     if followed is not None:
         text = f"{followed.success_text()}; they earn {followed.score:.5g} each in {followed.n_steps:,} steps, not discounted"
         lines += [("predicted trajectories", text), ("the actuator moves by", followed.chatter_text())]
-    lines.append(("predicted return", f"{returns.plain:.5g}, discounted by {summary.gamma:g} a step"))
+    sure = returns.interval_text(PLAIN)
+    lines.append(("predicted return", f"{returns.plain:.5g}, discounted by {summary.gamma:g} a step{sure and f' ({sure})'}"))
     if not returns.learned_from:
         lines.insert(0, ("judged by", "other data than the model learned from"))
+    unseen = summary.unseen_text()
+    if unseen and returns.learned_from:
+        lines.append(("on episodes not trained on", unseen))
     if returns.held_out is not None:
         chose = ", also used to choose the parameters" if returns.held_out_chose else ""
-        lines.append(("predicted by held-out data", f"{returns.held_out:.5g} ({returns.held_out_source}{chose})"))
-    if returns.interval_low is not None and returns.interval_high is not None:
-        by = "the samples' kernels on " if summary.transitions == "model" else ""
-        text = f"{returns.interval_low:.5g} to {returns.interval_high:.5g}, by {by}{returns.interval_source}"
-        lines.append((f"{100 * returns.interval_level:.0f} % interval", text))
+        sure = returns.interval_text(HELD_OUT)
+        text = f"{returns.held_out:.5g} ({returns.held_out_source}{chose}{sure and f'; {sure}'})"
+        lines.append(("predicted by held-out data", text))
     if returns.behaviour is not None:
         lines.append(("recorded episodes returned", f"{returns.behaviour:.5g} on average, as far as they go"))
     lines += [
@@ -102,7 +105,11 @@ def _heading(summary: ReportSummary) -> str:
 
 
 def _page(report: PolicyReport) -> str:
-    summary = report.summary
+    summary, shown, pictures = report.summary, list(panels(report)), []
+    with phase("pictures", len(shown)) as advance:
+        for panel in shown:
+            pictures.append((panel, base64.b64encode(picture(panel)).decode()))
+            advance()
     return _TEMPLATES.get_template("page.html").render(
         title=_TITLE,
         meaning=MEANINGS[summary.verdict],
@@ -110,5 +117,5 @@ def _page(report: PolicyReport) -> str:
         facts=facts(summary),
         limits=[(limit_text(limit), limit.text()) for limit in summary.limits],
         labels=report.labels,
-        pictures=[(panel, base64.b64encode(picture(panel)).decode()) for panel in panels(report)],
+        pictures=pictures,
     )

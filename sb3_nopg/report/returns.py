@@ -1,5 +1,7 @@
 """Returns that a report compares: by the data, by data that were held out, and by what was recorded."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch as th
 
@@ -8,10 +10,12 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.data.overlap import shared_rows
+from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.prediction.evaluation import PolicyEvaluation
+from sb3_nopg.prediction.uncertainty import ReturnInterval
 from sb3_nopg.report.bounds import value_range
 from sb3_nopg.report.support import neutral_problem
-from sb3_nopg.report.verdict import Returns
+from sb3_nopg.report.verdict import HELD_OUT, KERNELS, PLAIN, Returns
 
 _LEVEL = 0.95
 # Draws of the bootstrap; fewer where each takes long.
@@ -36,7 +40,13 @@ def check_held_out(held_out: TransitionDataset, data: TransitionDataset) -> None
 
 
 def find_returns(
-    evaluation: PolicyEvaluation, held_out: TransitionDataset | None, source: str, *, learned_from: bool, held_out_chose: bool
+    evaluation: PolicyEvaluation,
+    held_out: TransitionDataset | None,
+    source: str,
+    *,
+    learned_from: bool,
+    held_out_chose: bool,
+    halves: Sequence[DynamicsModel] = (),
 ) -> Returns:
     """
     :param evaluation: of the policy
@@ -44,21 +54,16 @@ def find_returns(
     :param source: where those come from
     :param learned_from: whether the attached data are what the policy was optimised on
     :param held_out_chose: whether those also chose the parameters
+    :param halves: models of one half of the episodes each, where the prediction comes from a model; none to ask the kernels
     """
-    data = evaluation.data
-    checked = data if held_out is None else held_out
+    data, on_model = evaluation.data, evaluation.settings.on_model
     checking = evaluation if held_out is None else evaluation.on(held_out)
-    n_resamples = _N_RESAMPLES if len(checked) <= _LARGE else _N_RESAMPLES_LARGE
-    about = _checked_by(held_out, learned_from=learned_from)
-    low, high = None, None
-    try:
-        interval = checking.return_interval(_LEVEL, n_resamples)
-        low, high = interval.low, interval.high
-    except InputError as error:
-        # One episode says nothing about how episodes differ; that is a finding, and no reason to have no report.
-        if error.field != "dataset":
-            raise
-        about = f"none: {str(error).partition(': ')[2].partition('. ')[0]}"
+    if on_model and halves:
+        interval: ReturnInterval | None = evaluation.on_model.return_interval(halves, _LEVEL)
+        of, about = PLAIN, "models of halves of its episodes"
+    else:
+        of = KERNELS if on_model else PLAIN if held_out is None else HELD_OUT
+        interval, about = _resampled(checking, _checked_by(held_out, learned_from=learned_from))
     value_spread, policy_spread = _spreads(evaluation)
     return Returns(
         plain=evaluation.estimated_return(),
@@ -66,15 +71,29 @@ def find_returns(
         held_out=None if held_out is None else checking.estimated_return(),
         held_out_source="" if held_out is None else source,
         held_out_chose=held_out_chose,
-        interval_low=low,
-        interval_high=high,
+        interval_low=None if interval is None else interval.low,
+        interval_high=None if interval is None else interval.high,
         interval_level=_LEVEL,
         interval_source=about,
         behaviour=_behaviour_return(data, evaluation.gamma),
         value_range=value_range(data.rewards, data.terminals, evaluation.gamma),
         value_spread=value_spread,
         policy_spread=policy_spread,
+        interval_of=of,
+        interval_estimate=None if interval is None else interval.estimate,
     )
+
+
+def _resampled(checking: PolicyEvaluation, about: str) -> tuple[ReturnInterval | None, str]:
+    """By the samples' kernels, and the data that this is about, or why there is none."""
+    n_resamples = _N_RESAMPLES if len(checking.data) <= _LARGE else _N_RESAMPLES_LARGE
+    try:
+        return checking.return_interval(_LEVEL, n_resamples), about
+    except InputError as error:
+        # One episode says nothing about how episodes differ; that is a finding, and no reason to have no report.
+        if error.field != "dataset":
+            raise
+        return None, f"none: {str(error).partition(': ')[2].partition('. ')[0]}"
 
 
 def _checked_by(held_out: TransitionDataset | None, *, learned_from: bool) -> str:

@@ -49,6 +49,9 @@ class CandidateFigures:
     :param score: rewards along a predicted trajectory, not discounted
     :param lasting: share of its trajectories that neither end nor leave the data
     :param n_updates: that it was trained for
+    :param unseen_score: the same score by a model of the half of the episodes that it was not trained on; None for what has
+        seen both
+    :param unseen_lasting: share of these trajectories that neither end nor leave the data
     """
 
     recipe: str
@@ -56,6 +59,8 @@ class CandidateFigures:
     score: float
     lasting: float
     n_updates: int
+    unseen_score: float | None = None
+    unseen_lasting: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,22 @@ class ReportSummary:
     band: PredictedBand | None = None
     stress: StressFigures | None = None
     format_version: int = FORMAT_VERSION
+
+    def unseen_text(self) -> str:
+        """What episodes say of the policy that were not in its training, or of one that began alike; "" where nobody knows."""
+        if not self.candidates:
+            return ""
+        kept = self.candidates[0]
+        alike = [kept] if kept.unseen_score is not None else [one for one in self.candidates if one.recipe == kept.recipe]
+        # The best of those is what training goes on with, on all of the data.
+        told = max(alike, key=lambda one: -math.inf if one.unseen_score is None else one.unseen_score)
+        if told.unseen_score is None or told.unseen_lasting is None:
+            return ""
+        who = "" if told is kept else "a policy that began alike and saw one half of them "
+        return (
+            f"{who}earns {told.unseen_score:.5g} a trajectory, not discounted, and {100 * told.unseen_lasting:.0f} % of them "
+            "last, through a model of the half that it has not seen"
+        )
 
     def to_json(self) -> str:
         """The same figures give the same text. What is no number, and says so in the verdict, becomes null."""

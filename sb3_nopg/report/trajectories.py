@@ -130,17 +130,16 @@ class TrajectoryPicture:
 
 
 def find_trajectories(
-    evaluation: PolicyEvaluation, names: tuple[str, ...], goal: Limit | None = None
-) -> tuple[TrajectoryFigures, TrajectoryPicture] | tuple[None, None]:
+    judge: Judge, evaluation: PolicyEvaluation, names: tuple[str, ...], goal: Limit | None = None
+) -> tuple[TrajectoryFigures, TrajectoryPicture]:
     """
+    :param judge: with models and starts
     :param evaluation: of the policy
     :param names: of the state's dimensions
     :param goal: where the system is to be in the end; None where the task's ends tell what is wanted
-    :return: figures and what is to be drawn; None for both where the data are too few to predict from, or nothing moves
+    :return: figures and what is to be drawn
     """
-    data, judge = evaluation.data, make_judge(evaluation)
-    if judge is None:
-        return None, None
+    data = evaluation.data
     ((figures, rollouts),) = figures_of(judge, [evaluation.act], data, names, evaluation.gamma, goal)
     # Of many dimensions, those that trajectories end by, then the first ones.
     shown = np.sort(np.argsort(-_ends_by(rollouts, data.observation_dim, data), kind="stable")[:_MOST_SHOWN])

@@ -11,6 +11,8 @@ from sb3_nopg.report.support import SupportFigures
 from sb3_nopg.report.trajectories import TrajectoryFigures
 
 GO, CARE, NO = "go", "care", "no"
+#: returns that an interval may be of
+PLAIN, HELD_OUT, KERNELS = "plain", "held out", "kernels"
 # A verdict is the worst of its objections. Each rule has a value from which on it asks for care, and one that says no.
 # How much less data that were held out may say, in standard deviations of the values: of the return itself, a share would
 # depend on where the reward has its zero.
@@ -73,15 +75,18 @@ class Returns:
     :param held_out: by data that it was not optimised on; None without any
     :param held_out_source: where those come from
     :param held_out_chose: whether training also chose the parameters by them
-    :param interval_low: lower end of the bootstrap interval; None if there is none
+    :param interval_low: lower end of an interval; None if there is none
     :param interval_high: upper end
-    :param interval_level: share of the resamples between
-    :param interval_source: data that the interval is about, or why there is none
+    :param interval_level: how sure it is
+    :param interval_source: what the interval rests on, or why there is none
     :param behaviour: mean discounted return of the recorded episodes, which may be cut short; None without episodes
     :param value_range: difference between the largest and the smallest return that rewards like the recorded ones allow
     :param value_spread: standard deviation of the values q over the data
     :param policy_spread: difference between the largest and the smallest return that is predicted for this policy and for
         those that always do the least, the most, or what lies in the middle
+    :param interval_of: return that the interval is of: ``"plain"``, ``"held out"``, or, where a model predicts these and the
+        interval does not come from it, ``"kernels"``
+    :param interval_estimate: that return
     """
 
     plain: float
@@ -97,6 +102,18 @@ class Returns:
     value_range: float
     value_spread: float
     policy_spread: float
+    interval_of: str = PLAIN
+    interval_estimate: float | None = None
+
+    def interval_text(self, of: str) -> str:
+        """
+        :param of: return that it is to be of
+        :return: the interval with what it rests on; "" where there is none of that return
+        """
+        if of != self.interval_of or self.interval_low is None or self.interval_high is None:
+            return ""
+        ends = f"{self.interval_low:.5g} to {self.interval_high:.5g}"
+        return f"{100 * self.interval_level:.0f} % interval {ends}, by {self.interval_source}"
 
     @property
     def size(self) -> float:
@@ -181,9 +198,10 @@ def _about_returns(returns: Returns) -> Iterator[Objection]:
     if low is None or high is None:
         return
     if high - low > WIDE_CARE * returns.size:
+        by = "By the samples' kernels, the" if returns.interval_of == KERNELS else "The"
         yield Objection(
             CARE,
-            f"The predicted return depends on which episodes happened to be recorded: it lies between {low:.4g} and "
+            f"{by} predicted return depends on which episodes happened to be recorded: it lies between {low:.4g} and "
             f"{high:.4g}. Record more of them.",
         )
 

@@ -27,6 +27,8 @@ class Candidate:
     :param lasting: share of its trajectories that neither end nor leave the data
     :param n_updates: that it was trained for there
     :param seconds: that it took
+    :param unseen_score: the same score by a model of the half that it was not trained on; None for what has seen both
+    :param unseen_lasting: share of these trajectories that neither end nor leave the data
     """
 
     recipe: str
@@ -35,6 +37,8 @@ class Candidate:
     lasting: float
     n_updates: int
     seconds: float
+    unseen_score: float | None = None
+    unseen_lasting: float | None = None
 
     def __str__(self) -> str:
         untrained = "" if self.n_updates else ", untrained"
@@ -43,13 +47,15 @@ class Candidate:
 
 @dataclass
 class Trained:
-    """A candidate's parameters, and how it came about."""
+    """A candidate's parameters, how it came about, and what episodes say of it that it was not trained on."""
 
     recipe: str
     trained_on: str
     parameters: dict[str, Any]
     n_updates: int
     seconds: float
+    unseen_score: float | None = None
+    unseen_lasting: float | None = None
 
 
 @dataclass

@@ -245,6 +245,8 @@ class Course:
         judgement = self._ranking.judged([self.halves[1].dynamics], self.trained)
         names = [judged.name for judged in judgement.ranking]
         self.trained.sort(key=lambda one: names.index(name_of(one)))
+        for one, judged in zip(self.trained, judgement.ranking, strict=True):
+            one.unseen_score, one.unseen_lasting = judged.score, judged.lasting
         told = ", ".join(f"{judged.name} {judged.score:.4g}" for judged in judgement.ranking)
         _logger.info("On episodes that they were not trained on: %s", told)
         best, n_left = self.trained[0], self.settings.n_updates - self._n_made or 1
@@ -277,7 +279,14 @@ class Course:
         found = {judged.name: judged for judged in self.judgement.ranking}
         return tuple(
             Candidate(
-                one.recipe, one.trained_on, found[name_of(one)].score, found[name_of(one)].lasting, one.n_updates, one.seconds
+                one.recipe,
+                one.trained_on,
+                found[name_of(one)].score,
+                found[name_of(one)].lasting,
+                one.n_updates,
+                one.seconds,
+                one.unseen_score,
+                one.unseen_lasting,
             )
             for one in (self.trained[number] for number in order)
         )

@@ -69,12 +69,12 @@ class Ranking:
 
         order.sort(key=comes_later)
         first = found[name_of(trained[order[0]])]
-        if first.chatter > _CALM:
+        if first.chatter.change > _CALM:
             # The first of those that are calm, were trained and are as good.
             for number in order:
                 judged = found[name_of(trained[number])]
                 as_good = _is_as_good(judged, first.score - trifle, first.lasting)
-                if as_good and judged.chatter <= _CALM and trained[number].n_updates:
+                if as_good and judged.chatter.change <= _CALM and trained[number].n_updates:
                     order.remove(number)
                     order.insert(0, number)
                     break

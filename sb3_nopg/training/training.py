@@ -11,7 +11,6 @@ from sb3_nopg.bellman.gradient import gradient_on_samples
 from sb3_nopg.bellman.on_samples import WarmStart
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.bellman.query_batches import draw_queries
-from sb3_nopg.common.progress import phase
 from sb3_nopg.common.threads import threads_for
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.prediction.estimator import Estimator
@@ -205,8 +204,7 @@ class Training:
 
     def _choose(self, course: Course, again: Callable[[int], Any], logger: Logger) -> tuple[Candidate, ...]:
         kept, std_scale = parameters_of(self.policy), float(self.policy.std_scale)
-        with phase("judge"):
-            candidates = course.finish(again)
+        candidates = course.finish(again)
         self._course, self.judgement = None, course.judgement
         if not candidates or self.options.keeps_best:
             load_parameters(self.policy, kept)

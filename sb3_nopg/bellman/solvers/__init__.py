@@ -33,7 +33,8 @@ def solve(
     iteration: Iteration | None = None,
 ) -> Solution:
     """
-    Solve A x = b: BiCGSTAB, then GMRES, then LU where the size allows, each fallback said in the log.
+    Solve A x = b: BiCGSTAB, then GMRES, then LU where the size allows. Each fallback is said in the log, at debug level: it
+    costs time, and the answer is as good.
 
     :param operator: x ↦ A x
     :param rhs: b, (n,)
@@ -56,7 +57,7 @@ def solve(
         solution = refined(operator, rhs, preconditioner, guess, tolerance, max_iterations, iteration)
         if solution.residual <= tolerance:
             return replace(solution, value=solution.value * scale)
-        _logger.info("float32 stopped at residual %.1e, wanted %.1e: going on in float64", solution.residual, tolerance)
+        _logger.debug("float32 stopped at residual %.1e, wanted %.1e: going on in float64", solution.residual, tolerance)
         guess, iteration = solution.value, None
     solution = _solve_scaled(operator, rhs, to_dense, preconditioner, guess, tolerance, max_iterations, iteration)
     return replace(solution, value=solution.value * scale)
@@ -76,13 +77,13 @@ def _solve_scaled(
     solution = bicgstab(operator, rhs, preconditioner, initial_guess, tolerance, max_iterations, iteration)
     if solution.residual <= tolerance:
         return solution
-    _logger.info("BiCGSTAB stopped at residual %.1e, wanted %.1e: trying GMRES", solution.residual, tolerance)
+    _logger.debug("BiCGSTAB stopped at residual %.1e, wanted %.1e: trying GMRES", solution.residual, tolerance)
     start = solution.value if solution.residual < 1.0 else None
     solution = gmres(operator, rhs, start, tolerance, max_iterations)
     if solution.residual <= tolerance:
         return solution
     if len(rhs) <= _DENSE_LIMIT:
-        _logger.info("GMRES stopped at residual %.1e, wanted %.1e: trying dense LU", solution.residual, tolerance)
+        _logger.debug("GMRES stopped at residual %.1e, wanted %.1e: trying dense LU", solution.residual, tolerance)
         solution = dense_lu(operator, rhs, to_dense(), tolerance)
         if solution.residual <= tolerance:
             return solution

@@ -20,8 +20,17 @@ SPACES = ("observation_space", "action_space")
 ARRAYS = tuple(field.name for field in fields(Transitions) if field.name not in (*SPACES, "quantities"))
 #: array of older files, whose transitions a model may have made
 SYNTHETIC = "synthetic"
+#: seconds of a step, where the data know them
+PERIOD = "control_period_s"
 #: every name that a file of arrays may use
-STORED = ("format_version", *ARRAYS, SYNTHETIC, *NAMES, *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")))
+STORED = (
+    "format_version",
+    *ARRAYS,
+    SYNTHETIC,
+    *NAMES,
+    PERIOD,
+    *(f"{space}_{bound}" for space in SPACES for bound in ("low", "high")),
+)
 
 
 def to_arrays(dataset: Transitions) -> dict[str, np.ndarray]:
@@ -36,6 +45,8 @@ def to_arrays(dataset: Transitions) -> dict[str, np.ndarray]:
             arrays[f"{field.name}_low"], arrays[f"{field.name}_high"] = value.low, value.high
         elif isinstance(value, Quantities):
             arrays.update({name: np.array(texts) for name, texts in value.texts().items()})
+            if value.control_period_s is not None:
+                arrays[PERIOD] = np.array(value.control_period_s)
         elif value is not None:
             arrays[field.name] = value
     return arrays
@@ -60,7 +71,7 @@ def from_arrays(
         raise InputError(str(path), "written by a newer version of sb3-nopg", "Upgrade sb3-nopg to read it")
     check_recorded(path, arrays.get(SYNTHETIC))
     values: dict[str, Any] = {name: arrays.get(name) for name in ARRAYS}
-    values["quantities"] = quantities_from(path, {name: arrays[name].tolist() for name in NAMES if name in arrays})
+    values["quantities"] = quantities_from(path, {name: arrays[name].tolist() for name in (*NAMES, PERIOD) if name in arrays})
     for name in SPACES:
         if not {f"{name}_low", f"{name}_high"} & set(arrays):
             continue
@@ -82,7 +93,8 @@ def quantities_from(path: str | os.PathLike[str], texts: Any) -> Quantities | No
     try:
         names = {kind: texts[f"{kind}_names"] for kind in ("observation", "action")}
         units = {f"{kind}_units": texts.get(f"{kind}_units", [""] * len(found)) for kind, found in names.items()}
-        return Quantities(**{f"{kind}_names": found for kind, found in names.items()}, **units)
+        found = {f"{kind}_names": texts_of for kind, texts_of in names.items()}
+        return Quantities(**found, **units, control_period_s=texts.get(PERIOD))
     except (KeyError, TypeError, AttributeError, InputError) as error:
         raise InputError(str(path), f"its names of columns make no sense ({error})", "Save the data set again") from error
 

@@ -278,7 +278,7 @@ def _to_episodes(path: str | os.PathLike[str], dataset: Transitions) -> tuple[li
         "cut": cut[stops - 1].tolist(),
         "spaces": [name for name in SPACES if getattr(dataset, name) is not None],
         "dtypes": {name: str(getattr(dataset, name).dtype) for name in _FLOATS},
-        "quantities": None if dataset.quantities is None else dataset.quantities.texts(),
+        "quantities": None if dataset.quantities is None else dataset.quantities.described(),
         "order": None if np.array_equal(order, np.arange(len(order))) else order.tolist(),
     }
     return buffers, extra

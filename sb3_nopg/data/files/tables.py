@@ -4,6 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.data.transitions import Transitions
 
 _logger = logging.getLogger(__name__)
+# Units of a column of times.
+_SECONDS = {"s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6}
 
 
 def from_table(
@@ -58,12 +61,16 @@ def from_table(
     if "terminals" not in values:
         _logger.warning("%s: no column says where the task truly ended, so no step is taken as terminal.", path)
         values["terminals"] = np.zeros(n, dtype=bool)
+    period_s = None
     if layout.time is not None and (times := _times(path, layout.time, table, layout.time_is_guess)) is not None:
-        values["episode_ids"] = split_at_gaps(path, layout.time, times, values.get("episode_ids"), layout.gap)
+        values["episode_ids"], step = split_at_gaps(path, layout.time, times, values.get("episode_ids"), layout.gap)
+        period_s = _seconds(path, layout, step)
     for name, field in zip(SPACES, ("observations", "actions"), strict=True):
         space = space_from_description(path, name, description.get(name))
         values[name] = _chosen_part(path, name, space, layout.vectors[field], _written(field, description, space))
-    values["quantities"] = _quantities(path, layout, description)
+    values["quantities"] = quantities = _quantities(path, layout, description)
+    if quantities is not None and period_s is not None:
+        values["quantities"] = replace(quantities, control_period_s=period_s)
     if "next_observations" in values:
         return values
     return with_next_observations(str(path), values, keep_jumps=layout.keep_jumps)
@@ -102,10 +109,22 @@ def _quantities(path: str | os.PathLike[str], layout: Layout, description: Mappi
             for heads, pair in zip(written, texts, strict=True)
             for head, name, unit in zip(heads, *pair, strict=False)
         }
-        return Quantities.of(states, actions, {**layout.heads, **told})
+        chosen = Quantities.of(states, actions, {**layout.heads, **told})
+        return replace(chosen, control_period_s=own.control_period_s)
     # Numbers tell nothing.
     numbered = all(name.startswith(prefix) for found, prefix in zip(names, ("obs_", "action_"), strict=True) for name in found)
     return None if numbered else Quantities.of(states, actions, layout.heads)
+
+
+def _seconds(path: str | os.PathLike[str], layout: Layout, step: float | None) -> float | None:
+    """Of a step, where the head of the column says what its numbers are."""
+    assert layout.time is not None
+    unit = layout.heads[layout.time][1]
+    if step is None or unit not in _SECONDS:
+        _logger.info("%s: column %r does not say that it is in seconds, so that nobody knows how long a step is; %r does.",
+                     path, layout.time, "t [s]")  # fmt: skip
+        return None
+    return step * _SECONDS[unit]
 
 
 def _times(path: str | os.PathLike[str], name: str, table: Mapping[str, np.ndarray], is_guess: bool) -> np.ndarray | None:
@@ -178,7 +197,7 @@ def to_table(dataset: Transitions) -> tuple[dict[str, np.ndarray], str]:
     description: dict[str, Any] = {name: describe_space(getattr(dataset, name)) for name in SPACES}
     description["dtypes"] = {field: str(getattr(dataset, field).dtype) for field in (*VECTORS, "rewards")}
     if dataset.quantities is not None:
-        description["quantities"], description["columns"] = dataset.quantities.texts(), heads
+        description["quantities"], description["columns"] = dataset.quantities.described(), heads
     return table, json.dumps({"version": FORMAT_VERSION, **description})
 
 

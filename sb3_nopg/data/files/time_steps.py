@@ -18,14 +18,15 @@ _MOST_IRREGULAR = 0.5
 
 def split_at_gaps(
     path: str | os.PathLike[str], name: str, times: np.ndarray, ids: np.ndarray | None, gap: float | None
-) -> np.ndarray:
+) -> tuple[np.ndarray, float | None]:
     """
     :param path: of the table
     :param name: of the column
     :param times: of the rows, (n,)
     :param ids: of episodes that are known, (n,)
     :param gap: longest step that is regular; None for one by the median, and then a short step is irregular too
-    :return: numbers of episodes that also end where time jumps ahead, stands still or runs back, (n,)
+    :return: numbers of episodes that also end where time jumps ahead, stands still or runs back, (n,), and the usual step, in
+        the unit of the column; None where time never goes ahead
     """
     steps = np.diff(times)
     same = np.ones(len(steps), dtype=bool) if ids is None else ids[1:] == ids[:-1]
@@ -47,4 +48,5 @@ def split_at_gaps(
     where = f" ({told}), after row {first_rows(irregular)}" if told else ""
     _logger.warning("%s: steps of %.4g; %d gap(s) in %r%s; each begins a new episode.", path, usual, int(irregular.sum()),
                     name, where)  # fmt: skip
-    return labels_from_ends(np.append(irregular | ~same, True))
+    # Times in a file are rounded, and their differences more so.
+    return labels_from_ends(np.append(irregular | ~same, True)), float(f"{usual:.6g}") if len(forward) else None

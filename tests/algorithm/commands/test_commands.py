@@ -297,6 +297,9 @@ def test_evaluate_counts_every_seed(trained):
     assert (high - low) / 2 == pytest.approx(4.302653 * np.std(returns, ddof=1) / np.sqrt(3), rel=1e-6)
     discounts = 0.95 ** np.arange(200)
     assert result["episodes"][-1]["discounted_return"] == pytest.approx(float(discounts @ rewards))
+    for figure in ("change", "fast"):
+        of_each = [episode["chatter"][figure] for episode in result["episodes"]]
+        assert result["mean_chatter"][figure] == pytest.approx(np.mean(of_each))
 
 
 @pytest.mark.slow
@@ -304,6 +307,7 @@ def test_evaluate_knows_the_environment_of_the_training(trained):
     text = fine("evaluate", trained.path.with_suffix(""), "--episodes", 2)
     assert re.search(r"│ 1 +│ -\d", text)
     assert "95 % confidence interval" in text
+    assert re.search(r"the actuator moves by .* % of its range a step, \d+ % of it faster than four steps", text)
     assert "confidence" not in fine("evaluate", trained.path, "--episodes", 1)
 
 
@@ -320,7 +324,12 @@ def test_evaluate_with_the_policys_noise_is_repeatable(data_file, tmp_path):
 
 @pytest.mark.slow
 def test_a_mean_below_the_minimum_is_no_success(trained):
-    assert "below" in refused("evaluate", trained.path, "--episodes", 1, "--minimum", 0, code=1)
+    result = nopg("evaluate", trained.path, "--episodes", 1, "--minimum", 0)
+    assert result.exit_code == 1
+    episodes, error = result.stderr.splitlines()
+    assert episodes.startswith("episodes: ")
+    assert error.startswith("Error: ")
+    assert "below" in error
     fine("evaluate", trained.path, "--episodes", 1, "--minimum", -1e6)
 
 

@@ -50,6 +50,8 @@ def test_policies_of_several_kinds_are_ranked(folder, tmp_path):
     for one in found["ranking"]:
         assert one["low"] <= one["score"] <= one["high"]
         assert f"{one['score']:.4g}" in said
+        assert 0.0 <= one["chatter"]["fast"] <= 1.0
+        assert f"{100 * one['chatter']['fast']:.0f} %" in said
     # The same policy twice: nobody can tell them apart.
     assert found["told_apart"] is False
     assert "cannot be told apart" in said

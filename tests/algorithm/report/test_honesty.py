@@ -12,6 +12,7 @@ from helpers.reports import line_data, quick_report, section
 from sb3_nopg import NOPGD, InputError, TransitionDataset
 from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.prediction.uncertainty import effective_sample_size
+from sb3_nopg.report.page import facts
 from sb3_nopg.report.summary import ReportSummary
 
 pytestmark = pytest.mark.slow
@@ -173,7 +174,18 @@ def test_the_page_tells_candidates_margin_and_where_figures_come_from(tmp_path):
     assert "coordinates: s[0]" in learning
     returns = html.unescape(section(page, "returns"))
     assert "from a model of the system" in returns
-    assert "by the samples' kernels on" in returns
+    assert "bounds: from the samples' kernels" in returns
+    # The one that was kept has seen all of the data, what it grew from one half: that is what the other half can tell.
+    assert [one.unseen_score for one in summary.candidates] == [one.unseen_score for one in model.candidates]
+    kept = model.candidates[0]
+    assert kept.trained_on == "all"
+    assert kept.unseen_score is None
+    best = max(one.unseen_score for one in model.candidates if one.recipe == kept.recipe and one.trained_on == "half")
+    assert f"saw one half of them earns {best:.5g}" in dict(facts(summary))["on episodes not trained on"]
+    assert f"{best:.5g}" in learning
+    assert any("No data were held out" in note for note in summary.notes)
+    checked = quick_report(model, held_out=line_data(20, seed=1)).summary
+    assert not any("No data were held out" in note for note in checked.notes)
     assert ReportSummary.from_json(summary.to_json()) == summary
     # A model from a file still knows them.
     model.save(tmp_path / "m.zip")

@@ -251,7 +251,7 @@ def test_other_data_than_the_models_own_is_announced(line, tmp_path):
     summary = ReportSummary.from_json((tmp_path / "r.report.json").read_text(encoding="utf-8"))
     assert not summary.returns.learned_from
     assert any("not the data that the model learned from" in note for note in summary.notes)
-    assert summary.returns.interval_source == "these data, which it did not learn from"
+    assert summary.returns.interval_of == "plain"
     assert not any("No data were held out" in reason for reason in summary.reasons)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "not the data that the model learned from" in section(page, "notes")

@@ -26,12 +26,13 @@ from sb3_nopg.report import verdict as rules
 from sb3_nopg.report.drawing import draw_trajectories, panels, picture
 from sb3_nopg.report.limits import make_limits
 from sb3_nopg.report.making import PolicyReport, make_goal, make_report
-from sb3_nopg.report.page import write_report
+from sb3_nopg.report.page import facts, write_report
 from sb3_nopg.report.summary import ReportSummary
 from sb3_nopg.report.trajectories import (
     POOR_MODEL,
     TrajectoryPicture,
     find_trajectories,
+    make_judge,
     succeeded,
 )
 from sb3_nopg.report.verdict import reach_verdict, trajectory_verdict
@@ -74,9 +75,15 @@ def drifting(far_ahead) -> PolicyReport:
     return make_report(acting(creep, recorded(limit=2.0)), names=["x", "speed"])
 
 
+def found_for(model, names, goal=None):
+    judge = make_judge(model.evaluation)
+    assert judge is not None
+    return find_trajectories(judge, model.evaluation, names, goal)
+
+
 def test_a_policy_that_stays_lasts():
     data = recorded(limit=2.0)
-    figures, shown = find_trajectories(acting(brake, data).evaluation, ("x", "speed"))
+    figures, shown = found_for(acting(brake, data), ("x", "speed"))
     assert (figures.n_steps, figures.n_trajectories) == (100, 36)
     assert (figures.lasting, figures.ended, figures.left, figures.succeeding) == (1.0, 0.0, 0.0, 1.0)
     assert figures.wanted == "last"
@@ -112,7 +119,7 @@ def test_a_policy_that_drifts_is_followed_to_its_end(drifting):
 
 def test_figures_are_those_of_the_judge():
     model = acting(lambda states: brake(states) + 1.5 * (states[:, :1] > 0.3), recorded(limit=1.0))
-    figures, shown = find_trajectories(model.evaluation, ("x", "speed"))
+    figures, shown = found_for(model, ("x", "speed"))
     models, _ = half_models(model.training_data, model.dynamics, N_MODELS)
     judgement_of = Judge(models, STARTS, steps_ahead(0.9))
     (followed_by_all,) = judgement_of.follow([model.evaluation.act])
@@ -123,7 +130,7 @@ def test_figures_are_those_of_the_judge():
 
 
 def test_earlier_actions_are_told():
-    figures, _ = find_trajectories(acting(brake, recorded(delay=1), gamma=0.5).evaluation, ("x", "speed"))
+    figures, _ = found_for(acting(brake, recorded(delay=1), gamma=0.5), ("x", "speed"))
     assert figures.n_earlier_steps == 1
     assert "1 earlier" in figures.model_text()
     # Nothing ever ends in these data.
@@ -135,14 +142,14 @@ def test_an_end_that_is_the_goal_is_no_failure():
     # It ends above only; below, what was recorded does.
     data = replace(data, terminals=data.terminals & (data.next_observations[:, 0] > 0.0))
     good = replace(data, rewards=np.where(data.terminals, 100.0, 0.0))
-    figures, _ = find_trajectories(acting(part, good).evaluation, ("x", "speed"))
+    figures, _ = found_for(acting(part, good), ("x", "speed"))
     assert 0.1 < figures.ended < 0.9
     assert not figures.ends_are_bad
     assert figures.succeeding == figures.ended == pytest.approx(1.0 - figures.left)
     assert "goal" in figures.wanted
     assert "end the task" in figures.text()
     # The same trajectories, where an end is the worst that can happen.
-    bad, _ = find_trajectories(acting(part, data).evaluation, ("x", "speed"))
+    bad, _ = found_for(acting(part, data), ("x", "speed"))
     assert (bad.ended, bad.ends_are_bad) == (figures.ended, True)
     assert bad.succeeding == 0.0
     assert "come to a bad end" in bad.text()
@@ -203,9 +210,9 @@ def test_who_only_goes_on_where_nobody_has_said_what_is_wanted_is_watched():
     assert said == trajectory_verdict(replace(FOLLOWED, wanted_is_known=False)) == "care"
     assert "--goal" in reasons[0]
     never_ending = recorded()
-    assert not find_trajectories(acting(brake, never_ending).evaluation, ("x", "speed"))[0].wanted_is_known
+    assert not found_for(acting(brake, never_ending), ("x", "speed"))[0].wanted_is_known
     (goal,) = make_limits(["x > 0.5"], ("x", "speed"), never_ending.observations, "goal")
-    assert find_trajectories(acting(brake, never_ending).evaluation, ("x", "speed"), goal)[0].wanted_is_known
+    assert found_for(acting(brake, never_ending), ("x", "speed"), goal)[0].wanted_is_known
     with pytest.raises(InputError, match="goal"):
         make_limits(["x + 1"], ("x", "speed"), never_ending.observations, "goal")
 
@@ -284,7 +291,7 @@ def test_intervals_of_few_trajectories_are_wide(drifting):
     few = drifting.summary.trajectories
     assert (few.succeeding_low, few.succeeding_high) == pytest.approx((0.0, 0.0964), abs=1e-4)
     around = np.vstack([STARTS, np.asarray(STARTS) + 0.01])
-    more, _ = find_trajectories(acting(creep, recorded(limit=2.0), initial_states=around).evaluation, ("x", "speed"))
+    more, _ = found_for(acting(creep, recorded(limit=2.0), initial_states=around), ("x", "speed"))
     assert more.n_trajectories > few.n_trajectories
     assert more.succeeding_high < few.succeeding_high
     assert FOLLOWED.success_text() == "95 % (87 % to 98 %) of 64 trajectories last"
@@ -383,11 +390,35 @@ def test_of_many_dimensions_those_that_trajectories_end_by_are_drawn(monkeypatch
     )
     starts = np.hstack([np.zeros((3, 2)), STARTS])
     model = acting(drive, wide, initial_states=starts)
-    figures, shown = find_trajectories(model.evaluation, tuple("abxv"))
+    figures, shown = found_for(model, tuple("abxv"))
     assert len(shown.shown) == 3
     assert "abxv".index(figures.ends_by) in shown.shown
     assert figures.ends_by in "xv"
     assert list(shown.shown) == sorted(shown.shown)
+
+
+def test_an_interval_beside_a_return_is_of_that_return(drifting):
+    """The kernels' interval held neither the model's prediction nor what came of it."""
+    summary = drifting.summary
+    returns = summary.returns
+    assert returns.interval_of == "plain"
+    assert returns.interval_estimate == returns.plain
+    assert returns.interval_low < returns.plain < returns.interval_high
+    shown = dict(facts(summary))["predicted return"]
+    assert shown.startswith(f"{returns.plain:.5g}, discounted")
+    assert f"95 % interval {returns.interval_low:.5g} to {returns.interval_high:.5g}, by models of halves" in shown
+    assert not any("kernels" in note for note in summary.notes)
+
+
+def test_another_estimates_interval_is_a_note(drifting):
+    without = make_report(acting(creep, recorded(limit=2.0)), names=["x", "speed"], trajectories=False).summary
+    returns = without.returns
+    assert returns.plain == drifting.summary.returns.plain
+    assert returns.interval_of == "kernels"
+    assert returns.interval_low <= returns.interval_estimate <= returns.interval_high
+    assert not any("interval" in text for _, text in facts(without))
+    (note,) = (note for note in without.notes if "another estimate than the model" in note)
+    assert f"{returns.interval_estimate:.5g}" in note
 
 
 @pytest.mark.usefixtures("without_pictures")

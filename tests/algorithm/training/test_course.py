@@ -91,6 +91,9 @@ def test_every_start_is_tried_on_a_half_and_the_best_on_all(variant, request):
     model = request.getfixturevalue("learned").model if variant == "D" else untrained.learn(16)
     halves = [candidate for candidate in model.candidates if candidate.trained_on == "half"]
     wholes = [candidate for candidate in model.candidates if candidate.trained_on == "all"]
+    # Each is asked of the half that it has not seen; for what has seen both there is none.
+    assert all(candidate.unseen_score is not None and 0.0 <= candidate.unseen_lasting <= 1.0 for candidate in halves)
+    assert not any(candidate.unseen_score for candidate in wholes)
     assert {candidate.recipe for candidate in halves} >= STARTS
     assert wholes
     assert sum(candidate.n_updates for candidate in halves) + max(candidate.n_updates for candidate in wholes) >= 16

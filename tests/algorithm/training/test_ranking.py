@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sb3_nopg.prediction.chatter import Chatter
 from sb3_nopg.prediction.judgement import Judged, Judgement
 from sb3_nopg.training.candidates import OWN, RICCATI, VALUE_ITERATION, Trained, name_of
 from sb3_nopg.training.ranking import Ranking
@@ -22,7 +23,7 @@ def kept(monkeypatch, *candidates, in_sample=False):
     trained, judged = [], []
     for recipe, trained_on, score, lasting, chatter, *n_updates in candidates:
         trained.append(Trained(recipe, trained_on, {}, *(n_updates or [100]), 1.0))
-        judged.append(Judged(name_of(trained[-1]), score, score, score, lasting, chatter))
+        judged.append(Judged(name_of(trained[-1]), score, score, score, lasting, Chatter(chatter, 0.0)))
     judged.sort(key=lambda one: -np.nan_to_num(one.score, nan=-np.inf))
     judgement = Judgement(tuple(judged), 10, 1, None, None, None, 0.0)
     ranking = Ranking(_Whole(), None if in_sample else (_Whole(), _Whole()), 10, 0, lambda: None)

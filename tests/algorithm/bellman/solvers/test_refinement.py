@@ -79,6 +79,7 @@ def test_where_single_precision_is_not_enough_double_goes_on(monkeypatch, caplog
     assert solution.method == "BiCGSTAB"
     assert solution.residual <= 1e-9
     assert "float32" in caplog.text
+    assert {record.levelno for record in caplog.records} == {logging.DEBUG}
 
 
 @pytest.mark.parametrize("guess", [None, "far", "not finite"])

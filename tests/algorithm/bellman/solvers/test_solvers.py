@@ -86,6 +86,8 @@ def test_fallbacks_are_tried_in_order_and_announced(monkeypatch, caplog):
     with caplog.at_level(logging.DEBUG):
         assert solve(matrix.mv, rhs, lambda: matrix).method == "dense LU"
     assert "trying dense LU" in caplog.text
+    # All of them give what was asked for, or an error.
+    assert {record.levelno for record in caplog.records} == {logging.DEBUG}
 
     monkeypatch.setattr(solvers, "_DENSE_LIMIT", 10)
     with pytest.raises(SolverError, match=r"residual.*Try"):

@@ -7,15 +7,16 @@ import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
+from helpers.command_line import nopg
 from helpers.data_files import record_flight
 from helpers.datasets import assert_same_bits, full_dataset
 from nopg_robot.control.observation import NAMES
-from sb3_nopg import InputError, TransitionDataset
+from sb3_nopg import NOPG, InputError, TransitionDataset
 from sb3_nopg.commands.data import app
 from sb3_nopg.data.quantities import Quantities
 
 HEAD = "t [s],angle [rad],speed (rad/s),u_V"
-NAMED = Quantities(("angle", "speed"), ("rad", "rad/s"), ("u",), ("V",))
+NAMED = Quantities(("angle", "speed"), ("rad", "rad/s"), ("u",), ("V",), control_period_s=0.02)
 ROWS = {"obs": ["angle", "speed"], "action": ["u"], "reward": "none"}
 
 
@@ -49,6 +50,37 @@ def test_columns_may_be_asked_for_with_their_units(tmp_path):
     assert data.quantities.observation_labels == ["speed [rad/s]", "angle [rad]"]
     with pytest.raises(InputError, match="Did you mean 'angle'"):
         TransitionDataset.load(path, obs=["angel"], action=["u"], reward="none")
+
+
+@pytest.mark.parametrize(("head", "factor", "period_s"), [("t [s]", 1, 0.02), ("time [ms]", 1000, 0.02), ("t", 1, None)])
+def test_the_step_is_known_where_the_time_has_a_unit(tmp_path, head, factor, period_s):
+    rows = swing()
+    rows[:, 0] *= factor
+    data = TransitionDataset.load(write(tmp_path / "run.csv", rows, HEAD.replace("t [s]", head)), time=head.split()[0], **ROWS)
+    assert data.quantities.control_period_s == period_s
+    assert data.named(action_names=["volt [V]"]).quantities.control_period_s == period_s
+    assert data.with_units([2.0, 1.0], 1.0).filter(data.rewards == 0).quantities.control_period_s == period_s
+
+
+def test_data_of_two_rates_are_not_merged(tmp_path):
+    slow, other = swing(), swing()
+    other[:, 0] /= 2
+    first, second = (TransitionDataset.load(write(tmp_path / "run.csv", rows), **ROWS) for rows in (slow, other))
+    with pytest.raises(InputError, match=r"a step takes 0\.01 s in one and 0\.02 s in another"):
+        TransitionDataset.merge(first, second)
+    assert TransitionDataset.merge(first, first).quantities.control_period_s == 0.02
+
+
+def test_an_exported_policy_knows_the_step_of_its_data(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    data = TransitionDataset.load(write(tmp_path / "run.csv", swing()), **ROWS)
+    model = NOPG("MlpPolicy", None, dataset=data, gamma=0.9, device="cpu", transitions="samples")
+    model.save(tmp_path / "motor.zip")
+    # The file of a model keeps it, as it keeps the names.
+    told = nopg("export", tmp_path / "motor.zip", tmp_path / "motor.onnx")
+    assert "the control period is the step of the data, 0.02 s" in told.stderr
+    written = {entry.key: json.loads(entry.value) for entry in onnx.load(tmp_path / "motor.onnx").metadata_props}
+    assert written["control_period_s"] == 0.02
 
 
 def test_parquet_too(tmp_path):
@@ -97,7 +129,7 @@ def test_bounds_of_our_tables_go_with_their_columns(tmp_path):
 def test_an_index_is_no_unit_whatever_columns_are_chosen(tmp_path):
     path = write(tmp_path / "run.csv", swing(), "t [s],joint_A,joint_B,u_V")
     found = TransitionDataset.load(path, obs=["joint_A"], action=["u"], reward="none")
-    assert found.quantities == Quantities(("joint_A",), ("",), ("u",), ("V",))
+    assert found.quantities == Quantities(("joint_A",), ("",), ("u",), ("V",), control_period_s=0.02)
     with pytest.raises(InputError, match="no column 'joint'"):
         TransitionDataset.load(path, obs=["joint"], action=["u"], reward="none")
 
