@@ -211,7 +211,7 @@ def test_it_starts_at_once_and_is_small():
 @pytest.mark.parametrize("flags", ["", "--reset-on-fork"])
 def test_it_has_the_priority_of_the_loop(flags):
     """A real-time loop whose children do not inherit that has a guard that no other program holds up either."""
-    program = f"""
+    program = """
 import os
 from nopg_robot.guard.lifeline import Lifeline
 from nopg_robot.guard.spawn import OutsideGuard
