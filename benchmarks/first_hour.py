@@ -30,6 +30,7 @@ REPOSITORY = Path(__file__).parents[1]
 RESULT = Path(__file__).parent / "results" / "first_hour.json"
 N_REPEATS = 5
 ROWS = {
+    "load": "load of the computer before",
     "install_s": "installing for the demo, s",
     "packages": "packages for the demo",
     "megabytes": "environment for the demo, MB",
@@ -88,7 +89,7 @@ def median_seconds(measure: Callable[[], float]) -> float:
 
 def first_hour(commit: str, *, tests: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        clone, row = Clone(Path(folder) / "sb3-nopg", commit), {"commit": commit}
+        clone, row = Clone(Path(folder) / "sb3-nopg", commit), {"commit": commit, "load": os.getloadavg()[0]}
         targets = (clone.folder / "Makefile").read_text()
         stamp = ".venv/demo" if ".venv/demo:" in targets else ".venv/installed"
         row["install_s"], _ = clone.run("make", stamp)

@@ -273,7 +273,7 @@ class NOPG(Questions, ResumableAlgorithm):
 
         :param dataset: must fit the model's spaces; if it does not, the model stays as it was
         """
-        check_data(dataset, self.observation_space, self.action_space, self.env, self.quantities)
+        dataset = check_data(dataset, self.observation_space, self.action_space, self.env, self.quantities)
         replay_buffer = FixedReplayBuffer(dataset, self.observation_space, self.action_space, self.device)
         self._attach(dataset)
         self.dataset, self.replay_buffer = dataset, replay_buffer

@@ -26,7 +26,7 @@ class LQREnv(gym.Env[np.ndarray, np.ndarray]):
 
     | index | action | low | high |
     | --- | --- | --- | --- |
-    | 0 … | input u | -``action_bound`` (-25) | ``action_bound`` (25) |
+    | 0 … | input ``u1`` … | -``action_bound`` (-25) | ``action_bound`` (25) |
 
     Inputs past the bound are clipped. At the default start 25 is more than any diagonal gain with a finite return asks for.
 
@@ -34,7 +34,7 @@ class LQREnv(gym.Env[np.ndarray, np.ndarray]):
 
     | index | observation | low | high |
     | --- | --- | --- | --- |
-    | 0 … | state x | -∞ | ∞ |
+    | 0 … | state ``x1`` … | -∞ | ∞ |
 
     In float64. The system is unstable without control, so nothing bounds the state.
 
@@ -112,6 +112,13 @@ class LQREnv(gym.Env[np.ndarray, np.ndarray]):
         self.action_space = spaces.Box(-self.action_bound, self.action_bound, (m,), np.float32)
         self.observation_space = spaces.Box(-np.inf, np.inf, (d,), np.float64)
         self.state_space = spaces.Box(-float(state_bound), float(state_bound), (d,), np.float64)
+        self.metadata = {
+            **self.metadata,
+            "observation_names": tuple(f"x{i + 1}" for i in range(d)),
+            "observation_units": ("1",) * d,
+            "action_names": tuple(f"u{i + 1}" for i in range(m)),
+            "action_units": ("1",) * m,
+        }
         self.state: Matrix | None = None
         # For the picture: a path of more steps would hide itself.
         self._path: deque[Matrix] = deque(maxlen=500)

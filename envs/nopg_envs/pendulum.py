@@ -45,8 +45,16 @@ class HangingPendulumEnv(PendulumEnv):
     * v0: first version
     """
 
-    # What is wanted in the end, as reports ask it of predicted trajectories: within 18° of upright.
-    metadata = {**PendulumEnv.metadata, "goal": "s[0] > 0.95"}  # noqa: RUF012 (Gymnasium declares it so)
+    metadata = {  # noqa: RUF012 (Gymnasium declares it so)
+        **PendulumEnv.metadata,
+        # As of the cart-pole: data with other names in this order, or with other units, are refused.
+        "observation_names": ("cos_theta", "sin_theta", "theta_dot"),
+        "observation_units": ("1", "1", "rad/s"),
+        "action_names": ("torque",),
+        "action_units": ("N m",),
+        # What is wanted in the end, as reports ask it of predicted trajectories: within 18° of upright.
+        "goal": "cos_theta > 0.95",
+    }
 
     def __init__(self, render_mode: str | None = None, g: float = 10.0):
         known = self.metadata["render_modes"]

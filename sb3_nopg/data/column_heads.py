@@ -19,9 +19,10 @@ _INDEXED = re.compile(r"[_ ]*(.+?)[_ ]*_(\d+|[^\W\d_])")
 _SPELLINGS = {
     **{"volt": "V", "volts": "V", "v": "V", "meter": "m", "metre": "m", "meters": "m", "metres": "m"},
     **{"radian": "rad", "radians": "rad", "degree": "deg", "degrees": "deg", "°": "deg", "newton": "N"},
+    **{"Nm": "N m", "N*m": "N m", "N·m": "N m"},
 }
 #: units of which two that differ are not the same for certain
-KNOWN_UNITS = {"V", "mV", "A", "mA", "N", "m", "cm", "mm", "rad", "deg"}
+KNOWN_UNITS = {"V", "mV", "A", "mA", "N", "N m", "m", "cm", "mm", "rad", "deg"}
 KNOWN_UNITS |= {f"{unit}/s" for unit in ("m", "cm", "mm", "rad", "deg")}
 _COSINE = re.compile(r"cos(?:ine)?[\s_]*\(?\s*(?P<before>.*?)\s*\)?|(?P<after>.+?)[\s_]*cos(?:ine)?", re.IGNORECASE)
 _SINE = re.compile(r"sin(?:e|us)?[\s_]*\(?\s*(?P<before>.*?)\s*\)?|(?P<after>.+?)[\s_]*sin(?:e|us)?", re.IGNORECASE)

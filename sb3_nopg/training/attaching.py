@@ -1,6 +1,7 @@
 """What data and settings make before the first update. What cannot be right is refused here, not in the middle of a run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
@@ -25,13 +26,14 @@ def check_data(
     action_space: spaces.Box,
     env: VecEnv | None,
     known: Quantities | None,
-) -> None:
+) -> TransitionDataset:
     """
     :param dataset: to learn from
     :param observation_space: of the model
     :param action_space: of the model
     :param env: of the model, which may have names and units for the columns; None for none
     :param known: names and units of the data before
+    :return: the same, with the environment's names and units where they have none of their own
     :raises InputError: unless all of them fit each other
     """
     check_dataset(dataset)
@@ -40,6 +42,7 @@ def check_data(
     told = Quantities.told_by(told_by_environment(env), dataset.observation_dim, dataset.action_dim)
     check_same("dataset", dataset.quantities, "the data", told, "the environment")
     check_same("dataset", dataset.quantities, "the data", known, "the model")
+    return dataset if dataset.quantities is not None or told is None else replace(dataset, quantities=told)
 
 
 def attach(

@@ -3,12 +3,15 @@
 import importlib
 import importlib.util
 import inspect
+import json
 import multiprocessing
 import os
 import re
 import shlex
+import subprocess
 import sys
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +142,13 @@ def test_a_command_that_does_not_exist_is_found_out():
 # What pages name
 
 
+def test_what_reads_a_pickle_without_being_told_to_is_named():
+    rule = TEXTS["data.md"].partition("## Pickles and trust")[2].partition("\n## ")[0]
+    reading = [getattr(sb3_nopg.NOPG, name) for name in ("load", "resume", "load_replay_buffer")]
+    untold = [method.__name__ for method in reading if "trust" not in inspect.signature(method).parameters]
+    assert untold == re.findall(r"One exception: `model\.(\w+)", rule)
+
+
 @pytest.mark.parametrize(("name", "text"), TEXTS.items(), ids=TEXTS)
 def test_functions_and_files_that_a_page_names_exist(name: str, text: str):
     for target in re.findall(r"\{py:\w+\}`~?([\w.]+)`", text):
@@ -255,3 +265,38 @@ def test_the_pages_build_without_a_warning(tmp_path: Path, capfd: pytest.Capture
     rig = (tmp_path / "html" / "rig.html").read_text(encoding="utf-8")
     assert "slew_volt_per_s" in rig
     assert "generated:" not in rig
+
+
+# What results name
+
+
+def test_commits_that_results_name_are_in_the_history():
+    """Whoever doubts a figure must be able to measure the same code."""
+    git = ["git", "-C", str(REPOSITORY)]
+    asked = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True, check=False)
+    if asked.stdout.strip() != "false":
+        pytest.skip("no whole history here")
+    history = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=True).stdout.split()
+    results = {str(path.relative_to(REPOSITORY)): path for path in (REPOSITORY / "benchmarks" / "results").rglob("*.md")}
+    texts = TEXTS | {name: path.read_text(encoding="utf-8") for name, path in results.items()}
+    # Seven digits or more: of a hash if they have a letter among them, or follow such words.
+    named = {
+        (name, commit)
+        for name, text in texts.items()
+        for commit in re.findall(r"(?<![\w#./-])(?=\w*[a-f]|(?<=commit )|(?<=at ))[0-9a-f]{7,40}\b", text)
+        if re.search(r"\d", commit)
+    }
+    assert len(named) > 20
+    assert [one for one in sorted(named) if not any(commit.startswith(one[1]) for commit in history)] == []
+
+
+def test_what_sb3s_own_tests_ask_for_is_on_the_page():
+    result = json.loads((REPOSITORY / "benchmarks" / "results" / "sb3_tests.json").read_text(encoding="utf-8"))
+    tests = [test for test in result["tests"].values() if test["outcome"] != "left out"]
+    failed = Counter(test["why"].split(":")[0].split(",")[0] for test in tests if test["outcome"] == "failed")
+    # Without an explanation, a failure is ours.
+    assert all(why.startswith("asks for ") for why in failed)
+    shown = TEXTS["sb3.md"].partition("## SB3's own tests")[2]
+    assert f"Of {len(tests)} tests" in shown
+    assert f"{len(tests) - failed.total()} pass" in shown
+    assert sorted(map(int, re.findall(r"^\| (\d+) \|", shown, flags=re.MULTILINE))) == sorted(failed.values())

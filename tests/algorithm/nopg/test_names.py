@@ -8,9 +8,10 @@ import onnx
 import pytest
 from gymnasium import spaces
 
+import nopg_envs
 from helpers.models import make_nopg
 from helpers.systems import on_circle, pendulum, pendulum_reward, record
-from sb3_nopg import NOPG, DynamicsModel, InputError, judge
+from sb3_nopg import NOPG, DynamicsModel, InputError, TransitionDataset, judge
 from sb3_nopg.data.quantities import Quantities
 from sb3_nopg.dynamics.quality_plot import plot_predictions
 from sb3_nopg.report.making import make_report
@@ -66,7 +67,7 @@ def test_an_environment_may_name_its_states_only(tmp_path, data):
     model = nopg(dataclasses.replace(data, quantities=None), env)
     report = make_report(model, trajectories=False)
     assert (report.labels, report.action_labels) == (["cos_theta", "sin_theta", "speed"], ["a[0]"])
-    expected = ('["cos_theta", "sin_theta", "speed"]', '["", "", ""]', '["action_0"]')
+    expected = ('["cos_theta", "sin_theta", "speed"]', '["", "", ""]', '["a[0]"]')
     assert told_by(model.export(tmp_path / "policy.onnx")) == expected
 
 
@@ -80,6 +81,43 @@ def test_an_environment_with_columns_in_another_order_or_unit_is_refused(data):
         nopg(data, Pendulum(names=("sin_theta", "cos_theta", "speed")))
     with pytest.raises(InputError, match="speed in rad/s and the environment in deg/s"):
         nopg(data, Pendulum(units=("1", "1", "deg/s")))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "names", "others", "problem"),
+    [
+        ("Pendulum", "cos_theta sin_theta theta_dot torque", "sin_theta cos_theta theta_dot torque", "the same order"),
+        (
+            "Pendulum",
+            "cos_theta sin_theta theta_dot_rad_s torque_Nm",
+            "cos_theta sin_theta theta_dot_deg_s torque",
+            "in deg/s",
+        ),
+        ("LQR", "x1 x2 u1 u2", "x1 x2 u2 u1", "the same order"),
+    ],
+)
+def test_our_own_environments_know_the_columns_of_a_table(tmp_path, env_id, names, others, problem):
+    env = gym.make(f"nopg/{env_id}-v0")
+    rows = nopg_envs.rollouts(env, "uniform", n_transitions=30, seed=0)
+    n_states = rows["observations"].shape[1]
+
+    def table(head):
+        columns, path = head.split(), tmp_path / "own.csv"
+        np.savetxt(
+            path, np.hstack([rows["observations"], rows["actions"]]), delimiter=",", header=",".join(columns), comments=""
+        )
+        return TransitionDataset.load(path, obs=columns[:n_states], action=columns[n_states:], reward="none", keep_jumps=True)
+
+    assert nopg(table(names), env).dataset.columns == table(names).columns
+    with pytest.raises(InputError, match=problem):
+        nopg(table(others), env)
+
+
+def test_data_without_names_have_those_of_the_environment():
+    env = gym.make("nopg/Pendulum-v0")
+    model = nopg(TransitionDataset(**nopg_envs.rollouts(env, "uniform", n_transitions=30, seed=0)), env)
+    assert model.dataset.columns.observation_labels == ["cos_theta", "sin_theta", "theta_dot [rad/s]"]
+    assert model.quantities.action_labels == ["torque [N m]"]
 
 
 def test_states_beyond_the_bounds_of_the_environment_are_refused(data):

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from helpers.browser import make_browser
 from helpers.reports import line_data, plane_model, quick_report, section
 from helpers.verdict_figures import STRESS
 from nopg_robot.commands.preflight import reports_beside
@@ -146,3 +147,20 @@ def test_a_browser_runs_and_fetches_nothing_and_shows_the_verdicts_color(full, t
     assert f'<div class="verdict {full.summary.verdict}"><b>{full.summary.verdict.upper()}</b>' in section(page, "verdict")
     for verdict in MEANINGS:
         assert re.search(rf"\.{verdict} {{ background: #\w{{6}}; }}", page), verdict
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_narrow_window_cuts_nothing_off(full, tmp_path):
+    long = "abs(position_of_the_cart)<0.35and" * 20
+    parts = {name: with_text(getattr(full.summary, name), long) for name in ("limits", "bandwidths", "candidates", "notes")}
+    page_of(replace(full, summary=replace(full.summary, **parts, reasons=(long,))), tmp_path)
+    browser = make_browser()
+    try:
+        # Windows are at least 500 pixels wide.
+        size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get((tmp_path / "report.html").as_uri())
+        width = browser.execute_script("return [innerWidth, document.documentElement.scrollWidth]")
+    finally:
+        browser.quit()
+    assert width == [400, 400]
