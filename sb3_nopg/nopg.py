@@ -385,6 +385,8 @@ class NOPG(Questions, ResumableAlgorithm):
         self._remember(candidates)
         if logs and candidates:
             self.dump_logs()
+        # A log that was written is empty: SB3's has this number after training too.
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
     def _remember(self, candidates: tuple[Candidate, ...]) -> None:
         if candidates:

@@ -184,6 +184,8 @@ def test_the_number_of_updates_is_logged_by_every_update():
     assert model.logger.name_to_value["train/n_updates"] == 3
     model.train(gradient_steps=2)
     assert model.logger.name_to_value["train/n_updates"] == 5
+    # Also where the log has just been written.
+    assert make().learn(4, log_interval=2).logger.name_to_value["train/n_updates"] == 4
 
 
 def test_a_loaded_model_says_what_it_wants_to_learn_from(tmp_path: pathlib.Path):
