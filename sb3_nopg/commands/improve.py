@@ -76,6 +76,11 @@ def improve(
         console.print(f"On the rig: nopg-learn --folder {folder}{named} --rig YOUR_RIG.yaml", markup=False)
 
 
+def _is_good(succeeded: list[bool]) -> bool:
+    """Whether a round's flights say that its policy does the task."""
+    return len(succeeded) >= ENOUGH_FLIGHTS and all(succeeded)
+
+
 class _Learner:
     """
     :param shared: folder
@@ -102,38 +107,47 @@ class _Learner:
         says = [] if compared is None else [compared.text()]
         scale = 1.0 if compared is None else compared.noise_scale
         ratios = (None, None, None) if compared is None else compared.ratios
-        last = self.last.learned
-        share = 0.0
+        last, share = self.last.learned, 0.0
         if last is not None:
             with waiting("predicting the last policy by all that is known now"):
                 share = self._predicted_share(self._fit(self._data, scale), self.shared.path / last.policy)
             good = self.last.succeeded
             says.append(f"{sum(good)} of {len(good)} flights reached the goal; {share:.0%} of predicted ones do.")
-            if len(good) >= ENOUGH_FLIGHTS and all(good):
-                # What the model does not understand is no reason to give up what works.
-                done, kept = share >= _ENOUGH_PREDICTED, last.policy
-                if done:
-                    says.append(f"Flights and prediction agree: the task is done, by {kept}.")
-                elif review:
-                    says.append(f"{kept} flies better than the model knows, which is no agreement.")
-                    kept = ""
-                else:
-                    says.append(f"The flights are better than the model knows, so {kept} flies again for it to learn from.")
-                self._leave(kept, done, says, share, ratios, scale)
-                return
+            if _is_good(good):
+                if share >= _ENOUGH_PREDICTED:
+                    says.append(f"Flights and prediction agree: the task is done, by {last.policy}.")
+                    self._leave(last.policy, True, says, share, ratios, scale)
+                    return
+                says.append(f"{last.policy} flies better than the model knows, which is no agreement.")
         if review:
             self._leave("", False, says, share, ratios, scale)
             return
         model = self._learn(updates, scale)
         policy = self._export(model)
+        share = self._predicted_share(model.dynamics, policy)
         if last is not None:
-            text, is_better = self._judge(policy, self.shared.path / last.policy)
+            proven = self._proven()
+            earlier = self.shared.path / (proven or last.policy)
+            text, better = self._judge(policy, earlier)
             says.append(text)
-            if not is_better:
-                policy = self.shared.path / last.policy
-        share, chosen = self._predicted_share(model.dynamics, policy), policy.relative_to(self.shared.path).as_posix()
+            earlier_share = self._predicted_share(model.dynamics, earlier)
+            # What has flown well is given up for what is predicted to do better, and for nothing else.
+            if better is False or (proven is not None and better is None and share <= earlier_share):
+                policy, share = earlier, earlier_share
+        chosen = policy.relative_to(self.shared.path).as_posix()
         says.append(f"The policy to fly next is {chosen}; {share:.0%} of its predicted flights reach the goal.")
         self._leave(chosen, False, says, share, ratios, scale)
+
+    def _proven(self) -> str | None:
+        """The last policy whose flights all reached the goal when it last flew."""
+        seen: set[str] = set()
+        for one in reversed(self.shared.rounds):
+            if one.learned is None or not one.is_flown or one.learned.policy in seen:
+                continue
+            seen.add(one.learned.policy)
+            if _is_good(one.succeeded):
+                return one.learned.policy
+        return None
 
     def _look_back(self) -> FlownAgainstPredicted | None:
         """Each of the last flights, beside what the model from before them says."""
@@ -193,20 +207,20 @@ class _Learner:
             found.save(partial)
         return found
 
-    def _judge(self, new: pathlib.Path, last: pathlib.Path) -> tuple[str, bool]:
-        """What the data say of both; the new one is flown unless it is clearly worse, or goes where nothing was recorded."""
+    def _judge(self, new: pathlib.Path, earlier: pathlib.Path) -> tuple[str, bool | None]:
+        """What the data say of both, and whether the new one is better, None where that is not clear."""
         with waiting("judging the new policy against the last"):
             judgement = judge(
                 self._data,
-                {"the new policy": str(new), "the last one": str(last)},
+                {"the new policy": str(new), "the earlier one": str(earlier)},
                 gamma=self.task.gamma,
                 initial_states=self._starts(),
                 n_steps=round(self.task.flight_s / self._period_s),
                 reward=self.task.reward,
                 seed=self._seed,
             )
-        worse = judgement.ranking[0].name == "the last one" and judgement.is_clear
-        return judgement.text()[:1].upper() + judgement.text()[1:], not worse
+        better = judgement.ranking[0].name == "the new policy" if judgement.is_clear else None
+        return judgement.text()[:1].upper() + judgement.text()[1:], better
 
     def _predicted_share(self, model: DynamicsModel, policy: pathlib.Path) -> float:
         """Of predicted flights, how many reach the goal."""

@@ -1,5 +1,6 @@
 """``nopg improve``: the learner's half of a round on a rig."""
 
+import shutil
 from contextlib import nullcontext
 
 import numpy as np
@@ -104,9 +105,10 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     # What works is kept, whatever the model says of it.
     with monkeypatch.context() as patched:
         patched.setattr(improve, "follow", nowhere)
-        result = run(recorded.path)
+        result = run(recorded.path, "--updates", 2)
     assert result.exit_code == 0, result.output
-    assert "round-01/policy.onnx flies again" in result.output
+    assert "round-01/policy.onnx flies better than the model knows" in result.output
+    assert "The policy to fly next is round-01/policy.onnx" in result.output
     kept = recorded.round(2).learned
     assert (kept.policy, kept.done, kept.predicted_to_succeed) == ("round-01/policy.onnx", False, 0.0)
     (recorded.round(2).folder / "learned.json").unlink()
@@ -119,6 +121,46 @@ def test_it_learns_judges_and_sees_when_the_task_is_done(recorded, monkeypatch):
     assert all(ratio is None or np.isfinite(ratio) for ratio in done.error_ratios)
     assert done.error_ratios[0] is not None
     assert (first.folder / "predicted.png").exists()
+
+
+@pytest.fixture(scope="module")
+def flown_well(recorded, tmp_path_factory):
+    """A policy has reached the goal twice, and one after it has not."""
+    path = tmp_path_factory.mktemp("flown") / "balance"
+    shutil.copytree(recorded.path, path, ignore=shutil.ignore_patterns("round-0[1-9]"))
+    folder = LearningFolder(path)
+    for number, succeeded in ((1, [True, True]), (2, [False])):
+        one = folder.round(number)
+        write_policy(one.folder / "policy.onnx")
+        one.write_learned(Learned(f"round-{number:02d}/policy.onnx", "", False, "", 0.0, 1, 1.0, 1.0))
+        one.write_flown(succeeded)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.parametrize(
+    ("better", "shares", "flies"),
+    [(None, (0.5, 0.4), 3), (None, (0.4, 0.4), 1), (True, (0.1, 0.4), 3), (False, (0.5, 0.4), 1)],
+)
+def test_what_has_flown_well_is_given_up_for_what_is_predicted_to_do_better(flown_well, better, shares, flies, monkeypatch):
+    compared = []
+
+    def judged(learner, new, earlier):
+        compared.append((new.parent.name, earlier.parent.name))
+        return "", better
+
+    by_round = {"round-03": shares[0], "round-01": shares[1], "round-02": 0.0}
+    monkeypatch.setattr(improve._Learner, "_judge", judged)
+    monkeypatch.setattr(improve._Learner, "_export", lambda self, model: self.following.folder / "policy.onnx")
+    monkeypatch.setattr(improve._Learner, "_predicted_share", lambda self, model, policy: by_round[policy.parent.name])
+    (flown_well.round(3).folder / "learned.json").unlink(missing_ok=True)
+    write_policy(flown_well.round(3).folder / "policy.onnx")
+    result = run(flown_well.path, "--updates", 2)
+    assert result.exit_code == 0, result.output
+    learned = flown_well.round(3).learned
+    assert compared == [("round-03", "round-01")]
+    assert (learned.policy, learned.predicted_to_succeed) == (f"round-0{flies}/policy.onnx", by_round[f"round-0{flies}"])
 
 
 @pytest.mark.slow
