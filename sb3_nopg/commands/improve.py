@@ -158,8 +158,7 @@ class _Learner:
         before = self._recorded(earlier)
         flown = {log.path.name.partition(".")[0]: self._recorded([log]) for log in flights}
         with waiting("comparing the flights with their prediction"):
-            learned = self.last.learned
-            model = self._fit(before, 1.0 if learned is None else learned.noise_scale)
+            model = self._fit(before, 1.0)
             compared = flown_against_predicted(model, before, flown)
             names = self._env.metadata["observation_names"]
             picture = self.last.folder / "predicted.png"

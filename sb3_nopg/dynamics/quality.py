@@ -182,12 +182,15 @@ def windows(data: Prepared, left_out: np.ndarray, n_steps: int, n_earlier: int) 
     return starts[known] if known.any() else starts[good]
 
 
-def open_loop(model: DynamicsModel, data: Prepared, starts: np.ndarray, n_steps: int) -> np.ndarray:
+def open_loop(
+    model: DynamicsModel, data: Prepared, starts: np.ndarray, n_steps: int, noise: np.ndarray | None = None
+) -> np.ndarray:
     """
     :param model: of the system
     :param data: recorded transitions
     :param starts: rows
     :param n_steps: to follow the recorded actions from each
+    :param noise: added to the states after each step, (n_steps, m, d)
     :return: predicted observations, the recorded ones first, (n_steps + 1, m, d_s)
     """
     stepper = Stepper(model)
@@ -195,7 +198,8 @@ def open_loop(model: DynamicsModel, data: Prepared, starts: np.ndarray, n_steps:
     situation = stepper.begin(data.states[starts].numpy(), model.past_of(data)[starts].numpy())
     found = [stepper.observe(situation.states)]
     for number in range(n_steps):
-        situation, _ = stepper.step(situation, stepper.applied(data.actions[starts + number].numpy()))
+        applied = stepper.applied(data.actions[starts + number].numpy())
+        situation, _ = stepper.step(situation, applied, None if noise is None else noise[number])
         found.append(stepper.observe(situation.states))
     return np.stack(found)
 

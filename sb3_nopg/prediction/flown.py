@@ -2,7 +2,9 @@
 Predicted against flown: where a model that has not seen a flight was right about it, and where not.
 
 The recorded actions are followed from places of the flight, for 1, 10 and 50 steps, and the errors compared with those that
-the model had promised: its errors along episodes that it was fitted without.
+the model had promised: its errors along episodes that it was fitted without, times how much farther its noise takes it astray
+along the flight than along those. Near the top of a pendulum small errors grow a hundredfold in a second, however good the
+model, and below it they do not.
 """
 
 import os
@@ -20,7 +22,8 @@ from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.plot import save_picture
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
-from sb3_nopg.dynamics.quality import model_errors, open_loop, windows
+from sb3_nopg.dynamics.quality import fit_without, open_loop, windows
+from sb3_nopg.dynamics.trajectories import draw_noise
 
 STEPS = (1, 10, 50)
 #: errors above so many times those that were promised contradict a model
@@ -28,9 +31,13 @@ CONTRADICTS = 1.5
 #: the most by which noise is raised for it
 MOST_NOISE_SCALE = 3.0
 _MOST_PLACES = 300
+# How often the noise is drawn along one way: of many places a few times tell, of a single one they do not.
+_N_DRAWS, _N_DRAWS_OF_ONE = 8, 64
 # Of a picture: predictions start again so often. What a model promises is asked after these steps, and lies between them else.
 _STRETCH = 50
 _ASKED_AFTER = (1, 2, 5, 10, 20, 35, _STRETCH)
+# Spreads below this share of a coordinate's are rounding errors.
+_LEAST_SPREAD = 1e-12
 # Of a band that holds 95 % of errors that are normally distributed.
 _ROOT_MEAN_SQUARES = 1.96
 # Flights beside each other that can still be read.
@@ -46,12 +53,12 @@ class FlownAgainstPredicted:
 
     :param steps: numbers of steps
     :param flown: errors along each flight, by its name
-    :param promised: errors along left-out episodes of the model's data
+    :param promised: errors that the model had promised there
     """
 
     steps: tuple[int, ...]
     flown: Mapping[str, tuple[float | None, ...]]
-    promised: tuple[float | None, ...]
+    promised: Mapping[str, tuple[float | None, ...]]
 
     def ratios_of(self, name: str) -> tuple[float | None, ...]:
         """
@@ -61,7 +68,7 @@ class FlownAgainstPredicted:
         """
         return tuple(
             None if one is None or other is None else one / max(other, 1e-12)
-            for one, other in zip(self.flown[name], self.promised, strict=True)
+            for one, other in zip(self.flown[name], self.promised[name], strict=True)
         )
 
     @property
@@ -116,22 +123,95 @@ def flown_against_predicted(
     :param flown: what was recorded since, a flight each, by its name
     :param steps: numbers of steps to follow the recorded actions for
     """
-    promised = [None if one.model is None else one.model.rmse for one in model_errors(learned_from, model, steps).after]
-    scale = _prepared(model, learned_from).states.std(dim=0).clamp_min(1e-12)
-    errors = {name: tuple(_error(model, flight, n_steps, scale) for n_steps in steps) for name, flight in flown.items()}
-    return FlownAgainstPredicted(tuple(steps), errors, tuple(promised))
+    left_out = _left_out(model, learned_from, steps)
+    errors = {
+        name: [_errors(model, flight, n_steps, left_out.get(n_steps)) for n_steps in steps] for name, flight in flown.items()
+    }
+    found, promised = ({name: tuple(one[which] for one in own) for name, own in errors.items()} for which in (0, 1))
+    return FlownAgainstPredicted(tuple(steps), found, promised)
 
 
-def _error(model: DynamicsModel, flight: TransitionDataset, n_steps: int, scale: th.Tensor) -> float | None:
-    """After so many steps along a flight, None where it is too short."""
-    data = _prepared(model, flight)
-    starts = windows(data, np.ones(len(flight), dtype=bool), n_steps, model.choices.n_earlier_steps)
+@dataclass(frozen=True)
+class _LeftOut:
+    """
+    Of episodes that a model was fitted without, after some steps.
+
+    :param scale: standard deviation of each coordinate, (d,)
+    :param per_spread: root mean square of each coordinate's errors, in that of how far the noise takes it astray there, (d,)
+    """
+
+    scale: th.Tensor
+    per_spread: th.Tensor
+
+
+def _left_out(model: DynamicsModel, learned_from: TransitionDataset, steps: Sequence[int]) -> dict[int, _LeftOut]:
+    """After each of the numbers of steps for which an episode is long enough."""
+    other, rows = fit_without(learned_from, model, 0)
+    data = _prepared(other, learned_from)
+    scale = data.states.std(dim=0).clamp_min(_LEAST_SPREAD)
+    found = {}
+    for n_steps in steps:
+        along = _along(other, data, rows, n_steps)
+        if along is not None:
+            away, spread = (_root_mean_square(one, 0) for one in along)
+            found[n_steps] = _LeftOut(scale, away / spread.maximum(_LEAST_SPREAD * scale))
+    return found
+
+
+def _errors(
+    model: DynamicsModel, flight: TransitionDataset, n_steps: int, left_out: _LeftOut | None
+) -> tuple[float | None, float | None]:
+    """After so many steps along a flight, and those that were promised there; None where flight or data are too short."""
+    along = _along(model, _prepared(model, flight), np.ones(len(flight), dtype=bool), n_steps)
+    if along is None:
+        return None, None
+    away, spread = along
+    if left_out is None:
+        return None, None
+    scale = left_out.scale
+    promised = left_out.per_spread * spread.maximum(_LEAST_SPREAD * scale)
+    return float(_root_mean_square(away / scale)), float(_root_mean_square(promised / scale))
+
+
+def _along(model: DynamicsModel, data: Prepared, rows: np.ndarray, n_steps: int) -> tuple[th.Tensor, th.Tensor] | None:
+    """
+    :param rows: that may be predicted, (n,)
+    :return: how far predictions from some places are off after so many steps, and the root mean square of how far noise takes
+        them astray, (m, d) each; None where no episode is long enough
+    """
+    starts = windows(data, rows, n_steps, model.choices.n_earlier_steps)
     if not len(starts):
         return None
     chosen = starts[np.unique(np.linspace(0, len(starts) - 1, _MOST_PLACES).astype(int))]
-    reached = model.coordinates.encode(th.from_numpy(open_loop(model, data, chosen, n_steps)[-1]))
-    away = model.coordinates.difference(reached, data.next_states[chosen + n_steps - 1]) / scale
-    return float(away.square().mean().sqrt())
+    path, spread = _predicted(model, data, chosen, n_steps, _N_DRAWS)
+    return model.coordinates.difference(path[-1], data.next_states[chosen + n_steps - 1]), spread[-1]
+
+
+def _root_mean_square(x: th.Tensor, dim: int | None = None) -> th.Tensor:
+    return x.square().mean(dim=dim).sqrt()
+
+
+def _predicted(
+    model: DynamicsModel, data: Prepared, starts: np.ndarray, n_steps: int, n_draws: int
+) -> tuple[th.Tensor, th.Tensor]:
+    """
+    Where the recorded actions lead by the model, and the root mean square of how far its noise takes it away from there.
+
+    :param starts: rows
+    :return: without the starts, (n_steps, m, d) each
+    """
+    noise = draw_noise(model, n_steps, n_draws * len(starts), th.Generator().manual_seed(0)).numpy()
+    path = _encoded(model, open_loop(model, data, starts, n_steps)[1:])
+    noisy = _encoded(model, open_loop(model, data, np.tile(starts, n_draws), n_steps, noise)[1:])
+    n_places, d = path.shape[1:]
+    away = model.coordinates.difference(noisy.reshape(-1, d), path.repeat(1, n_draws, 1).reshape(-1, d))
+    return path, away.reshape(n_steps, n_draws, n_places, d).square().mean(dim=1).sqrt()
+
+
+def _encoded(model: DynamicsModel, observations: np.ndarray) -> th.Tensor:
+    """(…, d_s) -> (…, d)."""
+    flat = model.coordinates.encode(th.from_numpy(observations.reshape(-1, observations.shape[-1])))
+    return flat.reshape(*observations.shape[:-1], -1)
 
 
 def plot_flown(
@@ -155,8 +235,8 @@ def plot_flown(
     :param period_s: of a step
     :param names: of the observation's columns
     """
-    half_width = _ROOT_MEAN_SQUARES * _promised(model, learned_from)
-    drawn = {name: _Stretch(*_beside_its_band(model, flight, half_width)) for name, flight in flown.items()}
+    per_spread = _per_spread(model, learned_from)
+    drawn = {name: _Stretch(*_beside_its_band(model, flight, per_spread)) for name, flight in flown.items()}
     worst = sorted(drawn, key=lambda name: -drawn[name].share_outside)[:_MOST_DRAWN]
     drawn = {name: stretch for name, stretch in drawn.items() if name in worst}
     labels = model.coordinates.names(names)
@@ -227,11 +307,20 @@ def beside_its_band(
     :return: coordinates along the longest stretch without a gap, and the ends of the band that was predicted of it, NaN where
         there is none; (t + 1, d) each
     """
-    return _beside_its_band(model, flown, _ROOT_MEAN_SQUARES * _promised(model, learned_from))
+    return _beside_its_band(model, flown, _per_spread(model, learned_from))
+
+
+def _per_spread(model: DynamicsModel, learned_from: TransitionDataset) -> np.ndarray:
+    """What :class:`_LeftOut` has, after each step of a stretch, NaN where none tells, (t, d)."""
+    told = _left_out(model, learned_from, _ASKED_AFTER)
+    if not told:
+        return np.full((_STRETCH, model.noise.shape[1]), np.nan)
+    steps, known = np.arange(1, _STRETCH + 1), np.stack([one.per_spread.numpy() for one in told.values()])
+    return np.stack([np.interp(steps, list(told), own, right=np.nan) for own in known.T], axis=1)
 
 
 def _beside_its_band(
-    model: DynamicsModel, flown: TransitionDataset, half_width: np.ndarray
+    model: DynamicsModel, flown: TransitionDataset, per_spread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     data = _prepared(model, flown)
     rows = _longest_run(data)
@@ -240,23 +329,12 @@ def _beside_its_band(
     for first in range(0, len(rows), _STRETCH):
         stretch = rows[first : first + _STRETCH]
         there = slice(first + 1, first + 1 + len(stretch))
-        predicted = model.coordinates.encode(th.from_numpy(open_loop(model, data, stretch[:1], len(stretch))[1:, 0]))
+        path, spread = (one[:, 0] for one in _predicted(model, data, stretch[:1], len(stretch), _N_DRAWS_OF_ONE))
         # Angles that have wrapped are shown beside what was flown.
-        middle = recorded[there] + model.coordinates.difference(predicted, th.from_numpy(recorded[there])).numpy()
-        low[there], high[there] = middle - half_width[: len(stretch)], middle + half_width[: len(stretch)]
+        middle = recorded[there] + model.coordinates.difference(path, th.from_numpy(recorded[there])).numpy()
+        half_width = _ROOT_MEAN_SQUARES * per_spread[: len(stretch)] * spread.numpy()
+        low[there], high[there] = middle - half_width, middle + half_width
     return recorded, low, high
-
-
-def _promised(model: DynamicsModel, learned_from: TransitionDataset) -> np.ndarray:
-    """Root mean square of a coordinate's errors along left-out episodes after each step of a stretch, NaN where none tells."""
-    told = [one for one in model_errors(learned_from, model, _ASKED_AFTER).after if one.model is not None]
-    scale = _prepared(model, learned_from).states.std(dim=0).numpy()
-    if not told:
-        return np.full((_STRETCH, len(scale)), np.nan)
-    steps = np.arange(1, _STRETCH + 1)
-    known = np.array([one.by_coordinate for one in told]).T
-    after = [one.n_steps for one in told]
-    return np.stack([np.interp(steps, after, own, right=np.nan) for own in known], axis=1) * scale
 
 
 def _prepared(model: DynamicsModel, data: TransitionDataset) -> Prepared:

@@ -32,6 +32,24 @@ def mass(n_episodes, seed, *, damping=0.5, length=60):
     return TransitionDataset(states, actions, -(states**2).sum(axis=1), nexts, never, timeouts=ends, episode_ids=np.array(ids))
 
 
+def pole(n_episodes, seed, *, balanced, gravity=9.0):
+    """A pole with a little noise on its speed: pushed at random, hanging or let go at the top, or held up there."""
+    rng = np.random.default_rng(seed)
+    rows, ids = [], []
+    for episode in range(n_episodes):
+        is_up = balanced or episode % 2 == 0
+        angle, speed = rng.normal(scale=0.2) + (0.0 if is_up else np.pi), 0.0
+        for _ in range(30):
+            push = np.clip(-6 * angle - 2 * speed + 0.3 * rng.normal(), -1, 1) if balanced else rng.uniform(-1, 1)
+            after = speed + 0.04 * (gravity * np.sin(angle) + 8 * push) + 0.01 * rng.normal()
+            rows.append(((angle, speed), (push,), (angle + 0.04 * after, after)))
+            ids.append(episode)
+            angle, speed = rows[-1][2]
+    states, actions, nexts = (np.array(column) for column in zip(*rows, strict=True))
+    ends, never = np.append(np.diff(ids) != 0, True), np.zeros(len(ids), dtype=bool)
+    return TransitionDataset(states, actions, np.cos(states[:, 0]), nexts, never, timeouts=ends, episode_ids=np.array(ids))
+
+
 @pytest.fixture(scope="module")
 def learned_from():
     return mass(12, seed=0)
@@ -55,6 +73,18 @@ def test_a_system_that_has_changed_contradicts_it(model, learned_from):
     assert compared.contradicting == ("flight-01",)
     assert 1.0 < compared.noise_scale <= MOST_NOISE_SCALE
     assert "flight-01 contradicts the model, and its noise is raised" in compared.text()
+
+
+def test_where_errors_grow_more_are_promised():
+    """Held up, where a second multiplies errors by twenty, though the data are mostly of other places."""
+    data = pole(24, seed=0, balanced=False)
+    model = DynamicsModel.fit(data, n_earlier_steps=0, bandwidth=0.5)
+    up, down = pole(6, seed=1, balanced=True), data.filter(np.asarray(data.observations)[:, 0] > 2.0)
+    compared = flown_against_predicted(model, data, {"flight-01": up, "hanging": down}, steps=(25,))
+    assert compared.promised["flight-01"][0] > 2.0 * compared.promised["hanging"][0]
+    assert compared.contradicting == ()
+    other = {"heavier": pole(6, seed=1, balanced=True, gravity=12.0)}
+    assert flown_against_predicted(model, data, other, steps=(25,)).contradicting == ("heavier",)
 
 
 def test_one_flight_that_contradicts_is_not_outvoted(model, learned_from):
