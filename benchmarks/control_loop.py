@@ -144,7 +144,7 @@ def main() -> None:
         rig = rig_file("quanser_ip02_quarc", {"host": host, "port": int(port), "read_timeout_s": 0.5, "virtual": True})
         result["loops"]["quarc"] = loop_figures(rig, policy, arguments.seconds)
     with virtual_rig("serial") as port:
-        rig = rig_file("serial_board", {"port": port, "read_timeout_s": 0.5, "watchdog_s": 1.0})
+        rig = rig_file("serial_board", {"port": port, "read_timeout_s": 0.5, "watchdog_s": 1.0, "virtual": True})
         result["loops"]["serial"] = loop_figures(rig, policy, arguments.seconds)
     for name, figures in result["loops"].items():
         print(name, json.dumps(figures))

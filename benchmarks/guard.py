@@ -18,8 +18,8 @@ Rigs keep their voltage for ever (TCP) or for a second (serial) unless the accid
 have the watchdog that is named in ``OWN_WATCHDOG_S``. What happens to the learner is not here: while it learns no motor runs.
 
 With ``--first``, for root, the virtual rigs, the programs and their guards come before all else (``SCHED_FIFO``), as on a
-computer that has nothing else to do. Beside a busy console that is always so of the rig and the loop, as the manual advises,
-and never of the guard process, the page and its clients.
+computer that has nothing else to do. Beside a busy console that is always so of the rig, the loop and its guard process, as
+the manual advises, and never of the page and its clients.
 """
 
 import argparse
@@ -130,7 +130,7 @@ def virtual_rig(kind: str, own_watchdog_s: float | None) -> Iterator[tuple[RigFi
             yield rig_file("quanser_ip02_quarc", host=server.address[0], port=server.address[1], virtual=True), server
     else:
         with VirtualSerialBoard(cart=cart) as board:
-            yield rig_file("serial_board", port=board.port, watchdog_s=own_watchdog_s or 1.0), board
+            yield rig_file("serial_board", port=board.port, virtual=True, watchdog_s=own_watchdog_s or 1.0), board
 
 
 def rig_file(name: str, **connection: Any) -> RigFile:

@@ -74,6 +74,8 @@ def main() -> None:
         content = json.loads(asked.again.read_text(encoding="utf-8"))
         asked.task, asked.fast = content["task"], content["fast"]
         earlier = [trial for trial in content["trials"] if trial["seed"] in asked.seeds]
+        if not earlier:
+            parser.error(f"--again: {asked.again} has none of the seeds {asked.seeds}")
     output = asked.output or Path(__file__).parent / "results" / f"learning_rounds_{asked.task}.json"
     trials: list[dict[str, Any]] = []
     for trial in earlier or [{"seed": seed} for seed in asked.seeds]:

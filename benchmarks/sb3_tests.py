@@ -131,11 +131,12 @@ class Listener:
         if report.when == "call" or report.outcome != "passed":
             said = "" if call.excinfo is None else re.sub(r"^[\w.]*Skipped(: )?", "", call.excinfo.exconly().splitlines()[0])
             name = item.nodeid.split("/")[-1]
-            if report.skipped or not StandIn.n_made:
+            if report.skipped or (report.passed and not StandIn.n_made):
                 outcome, said = "left out", said or "ends before it makes a TD3"
             else:
                 outcome = report.outcome
-                said = said and f"asks for {WHY[name.partition('[')[0]]}" if name.partition("[")[0] in WHY else said
+                why = WHY.get(name.partition("[")[0])
+                said = f"asks for {why} ({said})" if said and why else said
             self.ended[name] = (outcome, said)
         return report
 

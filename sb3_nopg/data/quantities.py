@@ -159,10 +159,26 @@ def common_quantities(found: Sequence[Quantities | None]) -> Quantities | None:
             problem = f"their columns are {_listed(known[0])} and {_listed(other)}"
             raise InputError("datasets", problem, "Merge data with the same columns; data.named() gives other names")
     periods = [quantities.control_period_s for quantities in known if quantities.control_period_s is not None]
-    if periods and max(periods) > _SAME_PERIOD * min(periods):
-        problem = f"a step takes {min(periods):g} s in one and {max(periods):g} s in another"
-        raise InputError("datasets", problem, "Merge data that were recorded at the same rate")
+    if periods:
+        check_same_period("datasets", min(periods), "one", max(periods), "another")
     return replace(known[0], control_period_s=periods[0] if periods else None) if known else None
+
+
+def check_same_period(field: str, own_s: float | None, whose: str, other_s: float | None, whose_other: str) -> None:
+    """
+    A policy that was learned at one rate misleads at another.
+
+    :param field: for the message
+    :param own_s: seconds of a step of one side, None where unknown
+    :param whose: that side
+    :param other_s: of the other side
+    :param whose_other: that one
+    :raises InputError: where both are known and are not of one rate
+    """
+    if own_s is None or other_s is None or max(own_s, other_s) <= _SAME_PERIOD * min(own_s, other_s):
+        return
+    problem = f"a step takes {own_s:g} s in {whose} and {other_s:g} s in {whose_other}"
+    raise InputError(field, problem, "Use data of the rate at which the policy is to act")
 
 
 def check_same(field: str, own: Quantities | None, whose: str, other: Quantities | None, whose_other: str) -> None:

@@ -15,7 +15,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.numbers import check_number
 from sb3_nopg.data.fingerprint import parameter_fingerprint
-from sb3_nopg.data.quantities import FIELDS, Quantities, check_same
+from sb3_nopg.data.quantities import FIELDS, Quantities, check_same, check_same_period
 from sb3_nopg.policies.told_names import quantities_of, told_by_environment
 
 FORMAT_VERSION = 1
@@ -32,12 +32,13 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
     assert isinstance(model.action_space, spaces.Box)
     env, own = model.get_env(), getattr(model, "quantities", None)
     told = told_by_environment(env, warns=True)
-    known = quantities_of(env, own, *(int(np.prod(space.shape)) for space in (model.observation_space, model.action_space)))
+    sizes = [int(np.prod(space.shape)) for space in (model.observation_space, model.action_space)]
+    known, neutral = quantities_of(env, own, *sizes), Quantities.neutral(*sizes)
     description: dict[str, Any] = {}
     for kind, space in (("observation", model.observation_space), ("action", model.action_space)):
         n = int(np.prod(space.shape))
         # Not the neutral names of states whose actions have names, or the other way round: a file has its own.
-        if known is not None and (own is not None or len(told.get(f"{kind}_names") or ()) == n):
+        if known is not None and getattr(known, f"{kind}_names") != getattr(neutral, f"{kind}_names"):
             told |= {field: text for field, text in known.texts().items() if field.startswith(kind)}
         for field, default in (
             (f"{kind}_names", [f"{kind}_{i}" for i in range(n)]),
@@ -49,6 +50,7 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
     if own is not None:
         written: dict[str, Any] = {field: tuple(description[field]) for field in FIELDS}
         check_same("observation_names", own, "the data", Quantities(**written), "what is asked for")
+        check_same_period("control_period_s", own.control_period_s, "the data", given["control_period_s"], "what is asked for")
     told_s = (given["control_period_s"], told.get("control_period_s"), None if own is None else own.control_period_s)
     period_s = next((period_s for period_s in told_s if period_s is not None), None)
     check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")

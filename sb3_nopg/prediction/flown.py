@@ -162,12 +162,12 @@ def _errors(
     model: DynamicsModel, flight: TransitionDataset, n_steps: int, left_out: _LeftOut | None
 ) -> tuple[float | None, float | None]:
     """After so many steps along a flight, and those that were promised there; None where flight or data are too short."""
-    along = _along(model, _prepared(model, flight), np.ones(len(flight), dtype=bool), n_steps)
-    if along is None:
+    data = _prepared(model, flight)
+    # Without its past a flight is predicted as if from rest, and would be blamed for it.
+    along = _along(model, data, data.n_past >= model.choices.n_earlier_steps, n_steps) if left_out else None
+    if left_out is None or along is None:
         return None, None
     away, spread = along
-    if left_out is None:
-        return None, None
     scale = left_out.scale
     promised = left_out.per_spread * spread.maximum(_LEAST_SPREAD * scale)
     return float(_root_mean_square(away / scale)), float(_root_mean_square(promised / scale))

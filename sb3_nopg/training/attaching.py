@@ -10,7 +10,7 @@ from sb3_nopg.bellman.settings import EstimatorSettings
 from sb3_nopg.data.buffer import check_fits_spaces, check_observations_inside
 from sb3_nopg.data.dataset import TransitionDataset, check_dataset
 from sb3_nopg.data.held_out import split_off
-from sb3_nopg.data.quantities import Quantities, check_same
+from sb3_nopg.data.quantities import Quantities, check_same, check_same_period
 from sb3_nopg.dynamics.model_settings import check_model_settings
 from sb3_nopg.policies.nopg_policy import NOPGPolicy
 from sb3_nopg.policies.told_names import told_by_environment
@@ -39,7 +39,10 @@ def check_data(
     check_dataset(dataset)
     check_fits_spaces(dataset, observation_space, action_space)
     check_observations_inside(dataset, observation_space)
-    told = Quantities.told_by(told_by_environment(env), dataset.observation_dim, dataset.action_dim)
+    metadata, own = told_by_environment(env), dataset.quantities
+    told = Quantities.told_by(metadata, dataset.observation_dim, dataset.action_dim)
+    if own is not None:
+        check_same_period("dataset", own.control_period_s, "the data", metadata.get("control_period_s"), "the environment")
     check_same("dataset", dataset.quantities, "the data", told, "the environment")
     check_same("dataset", dataset.quantities, "the data", known, "the model")
     return dataset if dataset.quantities is not None or told is None else replace(dataset, quantities=told)

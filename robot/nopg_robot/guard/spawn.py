@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import logging
 import os
 import select
 import subprocess
@@ -12,6 +13,7 @@ from nopg_robot.guard import process
 from nopg_robot.guard.lifeline import Lifeline
 from nopg_robot.rig.errors import PlantError
 
+_log = logging.getLogger(__name__)
 #: elsewhere open connections cannot be handed on to another process
 IS_POSSIBLE = os.name == "posix"
 START_S = 10.0
@@ -128,5 +130,7 @@ def _share_priority(pid: int) -> None:
         return
     policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
     if policy in (os.SCHED_FIFO, os.SCHED_RR):
-        with contextlib.suppress(OSError):
+        try:
             os.sched_setscheduler(pid, policy, os.sched_getparam(0))
+        except OSError as error:
+            _log.warning("the guard process does not get the loop's priority (%s): other programs may hold it up", error)

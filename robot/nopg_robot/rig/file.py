@@ -160,8 +160,8 @@ class RigFile(Section):
                 most = " behind a board (three control periods)" if field == "connection.watchdog_s" and is_board else ""
                 raise ValueError(
                     f"{field}: {asked_s:g} s{period} is above {most_s:g} s, the most for a real rig{most}: a cart that is "
-                    "seen or stopped so late runs into a stop. Only simulated rigs and virtual ones may wait longer; over "
-                    "QUARC, say connection.virtual: true if nothing real moves"
+                    "seen or stopped so late runs into a stop. Only simulated rigs and virtual ones may wait longer: say "
+                    "connection.virtual: true if nothing real moves"
                 )
         return self
 
@@ -199,14 +199,11 @@ class RigFile(Section):
 def is_virtual(rig: RigFile) -> bool:
     """
     :param rig: of any kind
-    :return: whether it is certain that nothing real moves: a simulation, a pseudo-terminal, the stand-in of a card, or a
-        model of which the rig file says so
+    :return: whether nothing real moves: a simulation, the stand-in of a card, or a model or board of which the file says so
     """
     connection = rig.connection
-    if isinstance(connection, QuarcConnection):
+    if isinstance(connection, QuarcConnection | SerialConnection):
         return connection.virtual
-    if isinstance(connection, SerialConnection):
-        return Path(connection.port).resolve().is_relative_to("/dev/pts")
     if isinstance(connection, HilConnection):
         return connection.module == "nopg_robot.virtual.hil_stub"
     return isinstance(connection, SimulatedConnection)

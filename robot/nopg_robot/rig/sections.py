@@ -136,7 +136,7 @@ class HilConnection(Section):
 class SerialConnection(Section):
     """
     A board that speaks the protocol in PROTOCOL.md. ``watchdog_s``: without commands for so long it goes to 0 V; in a rig file
-    that does not say, no longer than three control periods.
+    that does not say, no longer than three control periods. ``virtual``: nothing real moves.
     """
 
     plant: Literal["serial"]
@@ -145,6 +145,7 @@ class SerialConnection(Section):
     connect_timeout_s: AtMostAMinute = 3.0
     read_timeout_s: Positive = 0.01
     watchdog_s: Annotated[float, _within(0.001, 1.0, _TOO_LONG)] = SERIAL_WATCHDOG_S
+    virtual: bool = False
 
 
 Connection = Annotated[SimulatedConnection | QuarcConnection | HilConnection | SerialConnection, Field(discriminator="plant")]

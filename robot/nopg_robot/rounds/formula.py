@@ -28,10 +28,11 @@ _NODES = (
 _NAMING = (ast.Subscript, ast.Call)
 
 
-def check_formula(formula: str, samples: Mapping[str, np.ndarray]) -> None:
+def check_formula(formula: str, samples: Mapping[str, np.ndarray]) -> int:
     """
     :param formula: over names of matrices, one row for each transition
     :param samples: of each matrix, rows that might be recorded, (n, d)
+    :return: for how many of them it is a finite number
     :raises ValueError: if the formula is none, or a finite number for none of them
     """
     if not isinstance(formula, str) or len(formula) > _LONGEST:
@@ -43,8 +44,11 @@ def check_formula(formula: str, samples: Mapping[str, np.ndarray]) -> None:
     except (SyntaxError, RecursionError, MemoryError, OverflowError) as error:
         raise ValueError(f"{formula!r} is not a formula ({error})") from error
     n_rows = len(next(iter(samples.values())))
-    if not any(_is_finite(code, {name: rows[number].tolist() for name, rows in samples.items()}) for number in range(n_rows)):
+    rows = ({name: matrix[number].tolist() for name, matrix in samples.items()} for number in range(n_rows))
+    n_finite = sum(_is_finite(code, row) for row in rows)
+    if not n_finite:
         raise ValueError(f"{formula!r} is not a finite number for any of {n_rows} states that might be recorded")
+    return n_finite
 
 
 def _check_nodes(tree: ast.Expression, n_columns: Mapping[str, int]) -> None:

@@ -1,6 +1,7 @@
 """What is to be learned on a rig: how a flight starts, what a step earns, and when the task is done."""
 
 import runpy
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,9 +84,14 @@ class LearningTask:
 def _check_reward(formula: str) -> None:
     """The learner will look at it after the random voltages, which is late."""
     try:
-        check_formula(formula, _samples())
+        n_finite = check_formula(formula, _samples())
     except ValueError as error:
         raise ValueError(f"reward: {error}") from error
+    if n_finite < _N_SAMPLES:
+        problem = (
+            f"{formula!r} is not a finite number for {_N_SAMPLES - n_finite} of {_N_SAMPLES} states that might be recorded"
+        )
+        warnings.warn(f"reward: {problem}; the learner will refuse it if one of them is", stacklevel=4)
 
 
 def _samples() -> dict[str, np.ndarray]:

@@ -22,6 +22,9 @@ from nopg_robot.run.loop import SafetyStop, ShowsSnapshots
 from nopg_robot.run.session import Policy, RunSummary, Session, run_episode, summarize, with_closing_problem
 from nopg_robot.run.stop import StopRequest
 
+# Periods of one rate differ by no more than this share: that of a recording is measured, by another clock.
+SAME_PERIOD = 0.01
+
 _log = logging.getLogger(__name__)
 
 
@@ -233,7 +236,7 @@ def check_policy(metadata: PolicyMetadata, rig: RigFile) -> list[str]:
         if unit not in ("", wanted):
             raise PolicyError(f"the policy has {quantity} in {unit} and the rig in {wanted}; train a policy in {wanted}")
     period_s = 1.0 / rig.rates.control_hz
-    if metadata.control_period_s is not None and abs(metadata.control_period_s - period_s) > 1e-6:
+    if metadata.control_period_s is not None and abs(metadata.control_period_s - period_s) > SAME_PERIOD * period_s:
         raise PolicyError(
             f"the policy was trained for {1.0 / metadata.control_period_s:g} actions a second and the rig file has "
             f"rates.control_hz {rig.rates.control_hz:g}; they must agree"

@@ -97,7 +97,9 @@ def _run_serial(asked: argparse.Namespace) -> None:
     with VirtualSerialBoard(link=asked.link) as board:
         port = asked.link or board.port
         _introduce(
-            f"Virtual serial board at {port}", "serial_board", f"plant: serial\n  port: {port}\n  watchdog_s: {PATIENT_S}"
+            f"Virtual serial board at {port}",
+            "serial_board",
+            f"plant: serial\n  port: {port}\n  watchdog_s: {PATIENT_S}\n  virtual: true",
         )
         _wait()
 

@@ -67,13 +67,23 @@ def test_an_environment_may_name_its_states_only(tmp_path, data):
     model = nopg(dataclasses.replace(data, quantities=None), env)
     report = make_report(model, trajectories=False)
     assert (report.labels, report.action_labels) == (["cos_theta", "sin_theta", "speed"], ["a[0]"])
-    expected = ('["cos_theta", "sin_theta", "speed"]', '["", "", ""]', '["a[0]"]')
+    expected = ('["cos_theta", "sin_theta", "speed"]', '["", "", ""]', '["action_0"]')
     assert told_by(model.export(tmp_path / "policy.onnx")) == expected
 
 
 def test_names_that_contradict_the_data_are_not_exported(tmp_path, data):
     with pytest.raises(InputError, match="same order"):
         nopg(data).export(tmp_path / "policy.onnx", observation_names=["sin_theta", "cos_theta", "speed"])
+
+
+def test_a_step_of_another_length_is_refused(tmp_path, data):
+    """A policy learned from 10 steps a second and flown at 50."""
+    slow, env = dataclasses.replace(data, quantities=dataclasses.replace(NAMED, control_period_s=0.1)), Pendulum()
+    with pytest.raises(InputError, match=r"a step takes 0\.1 s in the data and 0\.02 s in what is asked for"):
+        nopg(slow).export(tmp_path / "policy.onnx", control_period_s=0.02)
+    env.metadata["control_period_s"] = 0.02
+    with pytest.raises(InputError, match=r"a step takes 0\.1 s in the data and 0\.02 s in the environment"):
+        nopg(slow, env)
 
 
 def test_an_environment_with_columns_in_another_order_or_unit_is_refused(data):

@@ -111,6 +111,14 @@ def test_short_flights_tell_what_they_can(model, learned_from):
     assert "too short" in flown_against_predicted(model, learned_from, {"none": mass(1, seed=2, length=2)}, steps=(5,)).text()
 
 
+def test_a_flight_without_its_past_is_not_blamed_for_it(learned_from):
+    remembers = DynamicsModel.fit(learned_from, n_earlier_steps=2)
+    flights = {"flight-01": mass(1, seed=1), "cut off": mass(1, seed=2, length=2)}
+    compared = flown_against_predicted(remembers, learned_from, flights)
+    assert compared.ratios_of("cut off") == (None, None, None)
+    assert compared.ratios == compared.ratios_of("flight-01")
+
+
 @pytest.mark.parametrize(("damping", "least", "most"), [(0.5, 0.0, 0.12), (2.0, 0.3, 1.0)])
 def test_the_band_is_as_wide_as_the_errors_that_were_promised(model, learned_from, damping, least, most):
     recorded, low, high = beside_its_band(model, learned_from, mass(1, seed=1, damping=damping))

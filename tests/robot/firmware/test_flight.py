@@ -63,7 +63,7 @@ def patient_rig(port, watchdog_s=PATIENT_MS / 1000):
     patient_s = PATIENT_MS / 1000
     return changed(
         RigFile.load("avr_board"),
-        connection={"port": port, "watchdog_s": watchdog_s, "read_timeout_s": 0.7 * watchdog_s},
+        connection={"port": port, "virtual": True, "watchdog_s": watchdog_s, "read_timeout_s": 0.7 * watchdog_s},
         limits={"stale_s": patient_s, "rail_length_m": RAIL_LENGTH_M},
         timing={"miss_s": patient_s, "watchdog_s": patient_s},
         # Homing as shipped: how hard the cart meets the stops is looked at.

@@ -73,7 +73,7 @@ def bench(plant: str) -> Iterator[Bench]:
             yield Bench(changed(RigFile.load("quanser_ip02_quarc"), connection=connection, **patient), server)
     else:
         with VirtualSerialBoard(cart=cart) as board:
-            connection = {"port": board.port, "watchdog_s": 1.0, "read_timeout_s": READ_TIMEOUT_S}
+            connection = {"port": board.port, "virtual": True, "watchdog_s": 1.0, "read_timeout_s": READ_TIMEOUT_S}
             yield Bench(changed(RigFile.load("serial_board"), connection=connection, **patient), board)
 
 

@@ -354,15 +354,16 @@ PATIENCE = [
     ("timing.watchdog_s", 0.1, 0.11),
     ("connection.watchdog_s", 0.2, 0.25),
 ]
-# A model may run on this computer and move something.
+# A model may run on this computer and move something, and a board may be behind a pseudo-terminal.
 REAL = [connection for kind, connection in CONNECTIONS.items() if kind != "simulated"] + [
-    {"plant": "quarc", "host": host, "watchdog_s": 0.1} for host in ("127.0.0.1", "localhost", "::1")
+    *({"plant": "quarc", "host": host, "watchdog_s": 0.1} for host in ("127.0.0.1", "localhost", "::1")),
+    {"plant": "serial", "port": "/dev/pts/7"},
 ]
 VIRTUAL = [
     {"plant": "simulated"},
     {"plant": "quarc", "host": "127.0.0.1", "watchdog_s": None, "virtual": True},
     {"plant": "quarc", "host": "10.0.0.1", "watchdog_s": None, "virtual": True},
-    {"plant": "serial", "port": "/dev/pts/7"},
+    {"plant": "serial", "port": "/dev/pts/7", "virtual": True},
     {"plant": "hil", "card_type": "test", "module": "nopg_robot.virtual.hil_stub"},
 ]
 

@@ -93,6 +93,13 @@ def test_a_task_that_is_none_is_refused(tmp_path, text, told):
         load_task(str(path))
 
 
+def test_a_reward_that_is_no_number_now_and_then_is_said_to_be(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(TASK_FILE.replace("s2[2]", "log(s[0])"))
+    with pytest.warns(UserWarning, match=r"reward: 'log\(s\[0\]\).*' is not a finite number for \d+ of 100 states"):
+        load_task(str(path))
+
+
 def test_a_pole_that_is_let_go_does_not_say_where_the_task_starts():
     with pytest.raises(ValueError, match="with initial_state"):
         replace(TASKS["balance"], fallen_s=1.0)

@@ -385,6 +385,13 @@ def test_a_policy_that_does_not_fit_is_refused_before_anything_moves(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("share", [-3e-4, 3e-4])
+def test_a_period_that_another_clock_has_measured_fits(share):
+    """Of a recording: a logger's clock is off by 300 ppm."""
+    period_s = (1.0 + share) / quick_rig().rates.control_hz
+    assert not check_policy(metadata(control_period_s=period_s, data_low=(0.0,) * 5, data_high=(1.0,) * 5), quick_rig())
+
+
 def test_what_an_operator_should_know():
     notes = check_policy(metadata(action_high=(10.0,), control_period_s=None), quick_rig())
     assert any("10 V" in note for note in notes)

@@ -169,11 +169,13 @@ def bench(
             yield Bench(changed(RigFile.load("quanser_ip02_quarc"), connection=connection, **patient), cart, server)
     elif plant == "serial":
         with VirtualSerialBoard(cart=cart) as board:
-            connection = {"port": board.port, "watchdog_s": watchdog_s, "read_timeout_s": read_timeout_s}
+            wire = {"port": board.port, "virtual": True}
+            connection = {**wire, "watchdog_s": watchdog_s, "read_timeout_s": read_timeout_s}
             yield Bench(changed(RigFile.load("serial_board"), connection=connection, **patient), cart, board)
     elif plant == "avr":
         with AvrBoardOnALine(avr_board.build(FIRMWARE_SETTING), cart=cart) as board:
-            connection = {"port": board.port, "watchdog_s": watchdog_s, "read_timeout_s": read_timeout_s}
+            wire = {"port": board.port, "virtual": True}
+            connection = {**wire, "watchdog_s": watchdog_s, "read_timeout_s": read_timeout_s}
             file = changed(RigFile.load("avr_board"), connection=connection, **patient)
             yield Bench(file, cart, board, now_s=lambda: board.chip_s)
     else:
@@ -300,7 +302,8 @@ FAULTS = {
         "jumped",
         limits={"jump_m": 0.02},
     ),
-    "board restarts": Fault(BOARDS, lambda b: b.device.restart(), "plant", "restarted|no answer"),
+    "board restarts": Fault(("serial",), lambda b: b.device.restart(), "plant", "restarted"),
+    "chip restarts": Fault(("avr",), lambda b: b.device.restart(), "plant", "restarted|no answer"),
     "emergency stop": Fault(BOARDS, press_the_emergency_stop, "plant", "emergency stop"),
     "bridge is hot": Fault(
         ("avr",), lambda b: setattr(b.device, "contacts", WELL & ~Contact.BRIDGE_FAULT), "plant", "amplifier"

@@ -103,6 +103,27 @@ class TestStream:
         assert min(ages_s) == 0.0
         assert max(ages_s) < 0.01
 
+    @pytest.mark.parametrize("late_s", [0.006, 0.01, 0.02])
+    @pytest.mark.parametrize("until_s", [0.5, 1.2, 2.5, 5.0, 20.0])
+    def test_one_that_was_late_at_first_is_fresh(self, until_s: float, late_s: float) -> None:
+        """A switch that wakes up, a computer that was busy: from then on samples come sooner, and are not old for it."""
+        clock, generator, oldest_s = SampleClock(), np.random.default_rng(0), 0.0
+        received_s = 0.0
+        while received_s < 120.0:
+            received_s += PERIOD_S + generator.exponential(0.0005)
+            number = int((received_s - (late_s if received_s < until_s else 0.0)) / PERIOD_S)
+            age_s = received_s - clock.taken_at(number, received_s)
+            oldest_s = max(oldest_s, age_s)
+        assert oldest_s < 0.008
+
+    def test_one_that_is_late_for_less_and_less_is_fresh(self) -> None:
+        clock, generator, received_s, oldest_s = SampleClock(), np.random.default_rng(0), 0.0, 0.0
+        while received_s < 120.0:
+            received_s += PERIOD_S + generator.exponential(0.0005)
+            number = int((received_s - 0.02 * math.exp(-received_s)) / PERIOD_S)
+            oldest_s = max(oldest_s, received_s - clock.taken_at(number, received_s))
+        assert oldest_s < 0.008
+
     def test_one_that_falls_behind(self) -> None:
         clock, age_s = SampleClock(), 0.0
         for cycle in range(10_000):
