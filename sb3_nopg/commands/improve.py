@@ -131,8 +131,13 @@ class _Learner:
             text, better = self._judge(policy, earlier)
             says.append(text)
             earlier_share = self._predicted_share(model.dynamics, earlier)
-            # What has flown well is given up for what is predicted to do better, and for nothing else.
-            if better is False or (proven is not None and better is None and share <= earlier_share):
+            # What has flown well is given up for what is predicted to do better, and for nothing else. What has not flown well
+            # flies again only if it is predicted to do better in both ways.
+            if proven is None:
+                keeps = better is False and share < earlier_share
+            else:
+                keeps = better is False or (better is None and share <= earlier_share)
+            if keeps:
                 policy, share = earlier, earlier_share
         chosen = policy.relative_to(self.shared.path).as_posix()
         says.append(f"The policy to fly next is {chosen}; {share:.0%} of its predicted flights reach the goal.")

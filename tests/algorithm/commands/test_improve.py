@@ -144,13 +144,29 @@ def flown_well(recorded, tmp_path_factory):
     [(None, (0.5, 0.4), 3), (None, (0.4, 0.4), 1), (True, (0.1, 0.4), 3), (False, (0.5, 0.4), 1)],
 )
 def test_what_has_flown_well_is_given_up_for_what_is_predicted_to_do_better(flown_well, better, shares, flies, monkeypatch):
+    flown_well.round(1).write_flown([True, True])
+    chosen(flown_well, "round-01", better, shares, flies, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.parametrize(
+    ("better", "shares", "flies"),
+    [(False, (0.0, 0.0), 3), (False, (0.1, 0.4), 2), (None, (0.1, 0.4), 3), (True, (0.1, 0.4), 3)],
+)
+def test_what_has_not_flies_again_only_if_nothing_speaks_for_the_new_policy(flown_well, better, shares, flies, monkeypatch):
+    flown_well.round(1).write_flown([True, False])
+    chosen(flown_well, "round-02", better, shares, flies, monkeypatch)
+
+
+def chosen(flown_well, held_against, better, shares, flies, monkeypatch):
     compared = []
 
     def judged(learner, new, earlier):
         compared.append((new.parent.name, earlier.parent.name))
         return "", better
 
-    by_round = {"round-03": shares[0], "round-01": shares[1], "round-02": 0.0}
+    by_round = {"round-03": shares[0], "round-01": 0.0, "round-02": 0.0, held_against: shares[1]}
     monkeypatch.setattr(improve._Learner, "_judge", judged)
     monkeypatch.setattr(improve._Learner, "_export", lambda self, model: self.following.folder / "policy.onnx")
     monkeypatch.setattr(improve._Learner, "_predicted_share", lambda self, model, policy: by_round[policy.parent.name])
@@ -159,7 +175,7 @@ def test_what_has_flown_well_is_given_up_for_what_is_predicted_to_do_better(flow
     result = run(flown_well.path, "--updates", 2)
     assert result.exit_code == 0, result.output
     learned = flown_well.round(3).learned
-    assert compared == [("round-03", "round-01")]
+    assert compared == [("round-03", held_against)]
     assert (learned.policy, learned.predicted_to_succeed) == (f"round-0{flies}/policy.onnx", by_round[f"round-0{flies}"])
 
 
