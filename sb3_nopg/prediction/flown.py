@@ -86,10 +86,13 @@ class FlownAgainstPredicted:
 
     @property
     def noise_scale(self) -> float:
-        """What to multiply the noise of the next model by, where flights contradict this one: the largest of the ratios."""
-        if not self.contradicting:
-            return 1.0
-        return min(max(ratio for ratio in self.ratios if ratio is not None), MOST_NOISE_SCALE)
+        """
+        What to multiply the noise of the next model by, where flights contradict this one. Noise of a step that is larger by a
+        factor makes errors after any number of steps larger by it, so the geometric mean of a flight's ratios fits them best;
+        of all flights the largest. Never less than one: noise is not taken back.
+        """
+        means = [_geometric_mean(self.ratios_of(name)) for name in self.contradicting]
+        return min(max(1.0, *means), MOST_NOISE_SCALE) if means else 1.0
 
     def text(self) -> str:
         """For a person, in a few sentences."""
@@ -100,7 +103,8 @@ class FlownAgainstPredicted:
         verdict = "They are about what it had promised"
         if named:
             contradict = f"{' and '.join(named)} contradict{'s' if len(named) == 1 else ''} the model"
-            verdict = f"{contradict}, and its noise is raised to {self.noise_scale:.2g} times what it was"
+            raised = f"raised to {self.noise_scale:.2g} times what it was" if self.noise_scale > 1.0 else "enough on the whole"
+            verdict = f"{contradict}, and its noise is {raised}"
         return f"Errors along the flights, against those that the model had promised: {'; '.join(told)}. {verdict}."
 
     def _ratio_text(self, name: str) -> str:
@@ -109,6 +113,11 @@ class FlownAgainstPredicted:
             for n, ratio in zip(self.steps, self.ratios_of(name), strict=True)
             if ratio is not None
         )
+
+
+def _geometric_mean(ratios: Sequence[float | None]) -> float:
+    known = np.array([ratio for ratio in ratios if ratio is not None])
+    return float(np.exp(np.log(np.maximum(known, 1e-12)).mean()))
 
 
 def flown_against_predicted(

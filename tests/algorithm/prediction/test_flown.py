@@ -9,7 +9,13 @@ from helpers.systems import on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.prediction import flown
-from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, beside_its_band, flown_against_predicted, plot_flown
+from sb3_nopg.prediction.flown import (
+    MOST_NOISE_SCALE,
+    FlownAgainstPredicted,
+    beside_its_band,
+    flown_against_predicted,
+    plot_flown,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -95,7 +101,7 @@ def test_one_flight_that_contradicts_is_not_outvoted(model, learned_from):
     compared = flown_against_predicted(model, learned_from, {**good, "explore-01": bad})
     assert compared.contradicting == ("explore-01",)
     assert compared.ratios == compared.ratios_of("explore-01")
-    assert compared.noise_scale == max(compared.ratios)
+    assert compared.noise_scale == pytest.approx(np.prod(compared.ratios) ** (1 / 3))
     assert compared.text().endswith(
         f"explore-01 contradicts the model, and its noise is raised to {compared.noise_scale:.2g} times what it was."
     )
@@ -188,3 +194,17 @@ def test_noise_is_raised_as_asked(model, learned_from):
     np.testing.assert_allclose(louder.noise.numpy(), 2.0 * model.noise.numpy())
     with pytest.raises(InputError, match="noise_scale"):
         DynamicsModel.fit(learned_from, noise_scale=-1.0)
+
+
+def test_noise_is_raised_by_what_fits_all_numbers_of_steps_best():
+    def compared(*ratios):
+        return FlownAgainstPredicted(
+            (1, 10, 50), {"one": ratios, "other": (1.0, 1.0, 1.0)}, dict.fromkeys(("one", "other"), (1.0,) * 3)
+        )
+
+    assert compared(1.0, 1.0, 8.0).noise_scale == pytest.approx(2.0)
+    assert compared(20.0, 20.0, 20.0).noise_scale == MOST_NOISE_SCALE
+    # One step was said to be worse than it is.
+    assert compared(0.2, 1.0, 2.0).noise_scale == 1.0
+    assert "one contradicts the model, and its noise is enough on the whole" in compared(0.2, 1.0, 2.0).text()
+    assert compared(1.4, 1.4, 1.4).noise_scale == 1.0
