@@ -67,6 +67,7 @@ MEANINGS: dict[str, dict[str, str]] = {
             "the board goes to 0 V by itself after this time without a command, s; at most three control periods and 0.2. "
             "Where 0.05 is more than three control periods, these are the default"
         ),
+        "virtual": "true: nothing real moves, as of the QUARC bridge",
     },
     "Sensors": {
         "cart_scale_m": "metres for each unit of the cart's raw reading",
