@@ -50,10 +50,11 @@ def describe(model: BaseAlgorithm, deployed: th.nn.Module, given: dict[str, Any]
     if own is not None:
         written: dict[str, Any] = {field: tuple(description[field]) for field in FIELDS}
         check_same("observation_names", own, "the data", Quantities(**written), "what is asked for")
-        check_same_period("control_period_s", own.control_period_s, "the data", given["control_period_s"], "what is asked for")
     told_s = (given["control_period_s"], told.get("control_period_s"), None if own is None else own.control_period_s)
     period_s = next((period_s for period_s in told_s if period_s is not None), None)
     check_number("control_period_s", period_s, 0.0, math.inf, optional=True, fix="Give the seconds between two actions")
+    if own is not None:
+        check_same_period("control_period_s", own.control_period_s, "the data", given["control_period_s"], "what is asked for")
     low, high = data_range(model)
     return {
         **description,

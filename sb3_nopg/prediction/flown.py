@@ -11,6 +11,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -89,7 +90,7 @@ class FlownAgainstPredicted:
         """
         What to multiply the noise of the next model by, where flights contradict this one. Noise of a step that is larger by a
         factor makes errors after any number of steps larger by it, so the geometric mean of a flight's ratios fits them best;
-        of all flights the largest. Never less than one: noise is not taken back.
+        of all flights the largest. Never less than one: noise is no smaller than what the data have shown.
         """
         means = [_geometric_mean(self.ratios_of(name)) for name in self.contradicting]
         return min(max(1.0, *means), MOST_NOISE_SCALE) if means else 1.0
@@ -152,6 +153,14 @@ class _LeftOut:
     scale: th.Tensor
     per_spread: th.Tensor
 
+    def promised(self, spread: th.Tensor, rows: Any = ...) -> th.Tensor:
+        """
+        :param spread: how far the noise takes predictions astray somewhere else
+        :param rows: of these records, where there is one for each step
+        :return: the errors to be expected there
+        """
+        return self.per_spread[rows] * spread.maximum(_LEAST_SPREAD * self.scale[rows])
+
 
 def _left_out(model: DynamicsModel, learned_from: TransitionDataset, steps: Sequence[int]) -> dict[int, _LeftOut]:
     """After each of the numbers of steps for which an episode is long enough."""
@@ -178,8 +187,7 @@ def _errors(
         return None, None
     away, spread = along
     scale = left_out.scale
-    promised = left_out.per_spread * spread.maximum(_LEAST_SPREAD * scale)
-    return float(_root_mean_square(away / scale)), float(_root_mean_square(promised / scale))
+    return float(_root_mean_square(away / scale)), float(_root_mean_square(left_out.promised(spread) / scale))
 
 
 def _along(model: DynamicsModel, data: Prepared, rows: np.ndarray, n_steps: int) -> tuple[th.Tensor, th.Tensor] | None:
@@ -244,8 +252,8 @@ def plot_flown(
     :param period_s: of a step
     :param names: of the observation's columns
     """
-    per_spread = _per_spread(model, learned_from)
-    drawn = {name: _Stretch(*_beside_its_band(model, flight, per_spread)) for name, flight in flown.items()}
+    left_out = _left_out_by_step(model, learned_from)
+    drawn = {name: _Stretch(*_beside_its_band(model, flight, left_out)) for name, flight in flown.items()}
     worst = sorted(drawn, key=lambda name: -drawn[name].share_outside)[:_MOST_DRAWN]
     drawn = {name: stretch for name, stretch in drawn.items() if name in worst}
     labels = model.coordinates.names(names)
@@ -259,8 +267,8 @@ def plot_flown(
     for panel, label in zip(panels[:, 0], labels, strict=True):
         panel.set_ylabel(label)
     panels[0, 0].legend(loc="upper right", ncols=3)
-    left_out = f" (of {len(flown)} flights the worst {len(drawn)})" if len(flown) > len(drawn) else ""
-    figure.suptitle(f"Predicted again from every fiftieth state on, with twice the promised errors{left_out}")
+    of_which = f" (of {len(flown)} flights the worst {len(drawn)})" if len(flown) > len(drawn) else ""
+    figure.suptitle(f"Predicted again from every fiftieth state on, with twice the promised errors{of_which}")
     save_picture(figure, pathlib.Path(path))
     return pathlib.Path(path)
 
@@ -316,20 +324,22 @@ def beside_its_band(
     :return: coordinates along the longest stretch without a gap, and the ends of the band that was predicted of it, NaN where
         there is none; (t + 1, d) each
     """
-    return _beside_its_band(model, flown, _per_spread(model, learned_from))
+    return _beside_its_band(model, flown, _left_out_by_step(model, learned_from))
 
 
-def _per_spread(model: DynamicsModel, learned_from: TransitionDataset) -> np.ndarray:
-    """What :class:`_LeftOut` has, after each step of a stretch, NaN where none tells, (t, d)."""
+def _left_out_by_step(model: DynamicsModel, learned_from: TransitionDataset) -> _LeftOut:
+    """The same with a row for each step of a stretch, NaN where none tells, (t, d)."""
     told = _left_out(model, learned_from, _ASKED_AFTER)
     if not told:
-        return np.full((_STRETCH, model.noise.shape[1]), np.nan)
+        unknown = th.full((_STRETCH, model.noise.shape[1]), th.nan, dtype=th.float64)
+        return _LeftOut(unknown, unknown)
     steps, known = np.arange(1, _STRETCH + 1), np.stack([one.per_spread.numpy() for one in told.values()])
-    return np.stack([np.interp(steps, list(told), own, right=np.nan) for own in known.T], axis=1)
+    between = np.stack([np.interp(steps, list(told), own, right=np.nan) for own in known.T], axis=1)
+    return _LeftOut(next(iter(told.values())).scale.expand(_STRETCH, -1), th.from_numpy(between))
 
 
 def _beside_its_band(
-    model: DynamicsModel, flown: TransitionDataset, per_spread: np.ndarray
+    model: DynamicsModel, flown: TransitionDataset, left_out: _LeftOut
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     data = _prepared(model, flown)
     rows = _longest_run(data)
@@ -341,7 +351,7 @@ def _beside_its_band(
         path, spread = (one[:, 0] for one in _predicted(model, data, stretch[:1], len(stretch), _N_DRAWS_OF_ONE))
         # Angles that have wrapped are shown beside what was flown.
         middle = recorded[there] + model.coordinates.difference(path, th.from_numpy(recorded[there])).numpy()
-        half_width = _ROOT_MEAN_SQUARES * per_spread[: len(stretch)] * spread.numpy()
+        half_width = _ROOT_MEAN_SQUARES * left_out.promised(spread, slice(len(stretch))).numpy()
         low[there], high[there] = middle - half_width, middle + half_width
     return recorded, low, high
 

@@ -41,8 +41,10 @@ def check_data(
     check_observations_inside(dataset, observation_space)
     metadata, own = told_by_environment(env), dataset.quantities
     told = Quantities.told_by(metadata, dataset.observation_dim, dataset.action_dim)
-    if own is not None:
-        check_same_period("dataset", own.control_period_s, "the data", metadata.get("control_period_s"), "the environment")
+    told_s = metadata.get("control_period_s")
+    # What an environment says of itself was not written for us: what is no time is no reason to stop.
+    if own is not None and isinstance(told_s, int | float) and told_s > 0:
+        check_same_period("dataset", own.control_period_s, "the data", told_s, "the environment")
     check_same("dataset", dataset.quantities, "the data", told, "the environment")
     check_same("dataset", dataset.quantities, "the data", known, "the model")
     return dataset if dataset.quantities is not None or told is None else replace(dataset, quantities=told)

@@ -52,7 +52,8 @@ class SampleClock:
     def _learn(self, number: int, received_s: float) -> None:
         self._began_s = received_s if self._began_s is None else self._began_s
         watched_s = received_s - self._began_s
-        if watched_s > LEARN_ON_S:
+        # A stream that has not been steady for three windows yet is watched on.
+        if watched_s > LEARN_ON_S and self._period_s is not None:
             return
         self._window.append((number, received_s))
         first, first_s = self._window[0]
