@@ -1,7 +1,7 @@
 """
 Seconds and memory of one policy update with the paper's weights, beside a dense autograd implementation of them in the same
-process and on one thread, and how many times that our weights of first order take. Then the same of trajectories through a
-model, with their gradient.
+process and on one thread, and how many times that our weights of first order take: with as many draws of the action at each
+state, and with as many as there are by default. Then the same of trajectories through a model, with their gradient.
 
     python benchmarks/update_time.py            # everything, about seven minutes
     python benchmarks/update_time.py --quick    # small sizes only
@@ -38,6 +38,8 @@ from scale_problem import random_cartpole
 
 RESULT = Path(__file__).parent / "results" / "update_time.json"
 GAMMA, SEED, N_ACTION_SAMPLES = 0.97, 0, 15
+AS_PRINTED = {"n_action_samples": N_ACTION_SAMPLES, "spread_actions": False, "weights": "local_constant"}
+BY_DEFAULT = {"n_action_samples": None, "spread_actions": True, "weights": "local_linear"}
 INITIAL_STATES = np.array([[-1.0, 0.0, 0.0]])
 GRIDS = {200: 10, 450: 15, 800: 20, 1250: 25, 1800: 30, 3200: 40}
 LARGEST = {"D": 3200, "S": 1800}
@@ -79,7 +81,7 @@ def our_model(data: dict[str, np.ndarray], variant: str, **arguments: Any) -> NO
         initial_states=INITIAL_STATES,
         transitions="samples",
         # By name: the paper's are not the default.
-        **grouped({"n_action_samples": N_ACTION_SAMPLES, "weights": "local_constant", **arguments}),
+        **grouped({**AS_PRINTED, **arguments}),
     )
 
 
@@ -113,6 +115,12 @@ def time_updates(model: NOPG, n_updates: int) -> tuple[float, dict[str, float]]:
     return (time.perf_counter() - start) / n_updates, stages
 
 
+def time_first_order(model: NOPG) -> float:
+    """Mean seconds an update."""
+    model.learn(5, log_interval=None)
+    return time_updates(model, N_UPDATES // 4)[0]
+
+
 def data_of(kind: str, n: int) -> dict[str, np.ndarray]:
     return pendulum_grid(GRIDS[n]) if kind == "grid" else random_pendulum(n)
 
@@ -142,9 +150,9 @@ def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
     dense_seconds = (time.perf_counter() - start) / n_dense
     second, _ = time_updates(model, N_UPDATES)
     seconds = (first + second) / 2
-    first_order = our_model(data, variant, weights="local_linear", **settings_of(kind), **same_neighbors(model))
-    first_order.learn(5, log_interval=None)
-    first_order_seconds, _ = time_updates(first_order, N_UPDATES // 4)
+    own_settings = {**settings_of(kind), **same_neighbors(model)}
+    first_order_seconds = time_first_order(our_model(data, variant, weights="local_linear", **own_settings))
+    default_seconds = time_first_order(our_model(data, variant, **BY_DEFAULT, **own_settings))
     row = {
         "data": kind,
         "variant": variant,
@@ -155,14 +163,16 @@ def compare(kind: str, variant: str, n: int) -> dict[str, Any]:
         "ratio": dense_seconds / seconds,
         "first_order_seconds": first_order_seconds,
         "first_order_ratio": first_order_seconds / seconds,
+        "default_seconds": default_seconds,
+        "default_ratio": default_seconds / seconds,
         "memory_mb": peak_memory(kind, variant, n, "ours"),
         "dense_memory_mb": peak_memory(kind, variant, n, "dense"),
         "stages": stages,
     }
     print(
         f"{kind:6} {variant} {n:6d} {row['n_neighbors']:5d} {1e3 * seconds:10.2f} {1e3 * dense_seconds:10.1f}"
-        f" {row['ratio']:8.1f} {row['first_order_ratio']:8.1f} {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   "
-        + stage_columns(stages),
+        f" {row['ratio']:8.1f} {row['first_order_ratio']:8.1f} {row['default_ratio']:8.1f}"
+        f" {row['memory_mb']:9.0f} {row['dense_memory_mb']:9.0f}   " + stage_columns(stages),
         flush=True,
     )
     return row
@@ -280,7 +290,7 @@ def main() -> None:
 
     stage_names = " ".join(f"{stage:>8}" for stage in STAGES)
     print(f"\nOne update, ms, {N_UPDATES * 2} updates of ours; peak memory, MB; our stages, ms")
-    print(f"data          n     k       ours      dense    ratio  1st ord.      ours     dense   {stage_names}")
+    print(f"data          n     k       ours      dense    ratio  1st ord.  default      ours     dense   {stage_names}")
     cases = [("grid", variant, n) for variant in ("D", "S") for n in GRIDS if n <= (450 if quick else LARGEST[variant])]
     # Scattered samples make another system than a grid's.
     comparison = [compare(*case) for case in [*cases, ("random", "D", 450 if quick else 3200)]]

@@ -11,6 +11,7 @@ AS_IN_THE_PAPER: dict[str, Any] = {
         "next_state_bandwidth": "cross_validation",
         "weights": "local_constant",
         "pessimism": 0.0,
+        "spread_actions": False,
     },
     "keep": "last",
 }

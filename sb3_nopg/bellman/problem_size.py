@@ -9,8 +9,8 @@ number (8 in float64, 4 in float32), d_a action dimensions and a draws of the ac
     8                        both once more in float32, where b is 8 and there are 2²⁰ pairs or more
     a (b + 1) + b            during an update: ε, a look at whether it is finite, the neighbours' values
     b                        its mean, where a > 1 or N > 1 or weights are local-linear
-    c b                      for these, where c = (d_s + 1) (d_s + 2) / 2, or 4 with d_s = 1, is ≤ a: powers of the way to the
-                             neighbour's state
+    c b                      for these, where c = (d_s + 1) (d_s + 2) / 2, or 4 with d_s = 1, is ≤ 2 a: powers of the way to
+                             the neighbour's state
 
 and a query what the policy network remembers of it for the backward pass and, with local-linear weights, what corrects them
 for each of its actions. With all samples as neighbours there are no numbers of samples and P̂ is one dense matrix. The
@@ -28,7 +28,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.memory import free_memory
 from sb3_nopg.common.processes import Processes
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.kernels.displacements import n_kept_powers
+from sb3_nopg.kernels.displacements import n_kept_powers, worth_keeping
 
 # Solutions of past updates, the solvers' vectors, cells of the coarse settings.
 _VECTORS = 40
@@ -80,7 +80,7 @@ class ProblemSize:
         per_pair = b * (1 + self.d_a) + a * (b + 1) + b
         if a > 1 or self.n_next_state_samples > 1 or self.local_linear:
             per_pair += b
-        if self.local_linear and n_kept_powers(self.d_s) <= a:
+        if self.local_linear and worth_keeping(self.d_s, a):
             per_pair += n_kept_powers(self.d_s) * b
         if self.n_neighbors is None:
             return per_pair + b
@@ -127,7 +127,7 @@ def size_of(
         n_neighbors=None if n_neighbors is None else int(n_neighbors),
         d_s=dataset.observation_dim,
         d_a=dataset.action_dim,
-        n_action_samples=samples.n_action_samples if settings.is_stochastic else 1,
+        n_action_samples=samples.n_actions_at_queries if settings.is_stochastic else 1,
         n_next_state_samples=samples.n_next_state_samples,
         n_bytes=th.finfo(samples.dtype).bits // 8,
         local_linear=samples.weights == "local_linear",

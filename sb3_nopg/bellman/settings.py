@@ -16,6 +16,8 @@ BandwidthChoice = str | float | list[float] | np.ndarray
 #: a number, or one for each dimension
 Factor = float | list[float] | np.ndarray
 
+_N_SPREAD_ACTIONS, _N_INDEPENDENT_ACTIONS = 8, 15
+
 
 @dataclass(frozen=True, eq=False)
 class SampleSettings:
@@ -29,7 +31,11 @@ class SampleSettings:
     :param state_bandwidth_factor: multiplies the bandwidth; a number or one for each dimension
     :param action_bandwidth_factor: the same for actions
     :param next_state_bandwidth_factor: the same for next states
-    :param n_action_samples: draws of the action at each state for the integral over a stochastic policy
+    :param n_action_samples: draws of the action at each state for the integral over a stochastic policy; None for 8 where they
+        are spread, and else for 15
+    :param spread_actions: one of these draws from each of so many equally probable parts of the policy, instead of all from
+        the whole of it: 8 such give a more exact gradient than 15 others (``benchmarks/action_draws.py``). With
+        ``transitions="model"`` they are not
     :param n_next_state_samples: draws of the next state for the integral over its kernel; with one, the kernel's mean
     :param resample_interval: updates after which all draws are made again; None to keep them, which makes the objective a
         fixed function
@@ -57,7 +63,8 @@ class SampleSettings:
     state_bandwidth_factor: Factor = 1.0
     action_bandwidth_factor: Factor = 1.0
     next_state_bandwidth_factor: Factor = 1.0
-    n_action_samples: int = 15
+    n_action_samples: int | None = None
+    spread_actions: bool = True
     n_next_state_samples: int = 1
     resample_interval: int | None = None
     query_batch_size: int | None = None
@@ -75,9 +82,8 @@ class SampleSettings:
         check_number("solver_tolerance", self.solver_tolerance, 0.0, 1.0)
         check_number("pessimism", self.pessimism, 0.0, np.inf, low_included=True)
         check_number("kl_bound", self.kl_bound, 0.0, np.inf, optional=True)
-        for name in ("n_action_samples", "n_next_state_samples"):
-            check_count(name, getattr(self, name))
-        for name in ("keep_largest", "resample_interval", "query_batch_size"):
+        check_count("n_next_state_samples", self.n_next_state_samples)
+        for name in ("n_action_samples", "keep_largest", "resample_interval", "query_batch_size"):
             check_count(name, getattr(self, name), optional=True)
         check_neighbor_count(self.n_neighbors)
         if self.weights not in ("local_constant", "local_linear"):
@@ -97,6 +103,16 @@ class SampleSettings:
         if unknown:
             raise InputError("estimator_kwargs", f"{unknown[0]!r} is unknown", f"Use {', '.join(NAMES)}")
         return cls(**(given or {}))
+
+    @property
+    def n_actions_at_queries(self) -> int:
+        """Draws of the action at each state of the equation on samples."""
+        return self.n_action_samples or (_N_SPREAD_ACTIONS if self.spread_actions else _N_INDEPENDENT_ACTIONS)
+
+    @property
+    def n_actions_at_nodes(self) -> int:
+        """Those at each node of a model."""
+        return self.n_action_samples or _N_INDEPENDENT_ACTIONS
 
     @property
     def dtype(self) -> th.dtype:

@@ -194,6 +194,17 @@ def n_kept_powers(d: int) -> int:
     return n_powers(d) + (d == 1)
 
 
+def worth_keeping(d: int, n_actions: int) -> bool:
+    """
+    Whether powers of what no policy changes are kept from update to update: where there are at most twice as many as actions,
+    beside weights that take as much as these.
+
+    :param d: dimensions
+    :param n_actions: a
+    """
+    return n_kept_powers(d) <= 2 * n_actions
+
+
 def _pairs(d: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(d) for j in range(i, d)]
 

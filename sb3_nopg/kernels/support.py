@@ -16,6 +16,7 @@ from sb3_nopg.kernels.displacements import (
     powers_of,
     small,
     tensor,
+    worth_keeping,
 )
 from sb3_nopg.kernels.local_linear import Corrections, correct, corrected_derivative
 from sb3_nopg.kernels.neighbors import NeighborCount, NeighborLists, find_neighbors
@@ -261,9 +262,9 @@ class Support:
         return by_action, SharedDisplacements(self._state_powers(queries, rows, actions.shape[1], workspace), d_s)
 
     def _state_powers(self, queries: Queries, rows: slice, n_actions: int, workspace: Workspace) -> th.Tensor:
-        """Of the ways to the neighbours' states, which no policy changes: kept where that takes no more than ε does."""
+        """Of the ways to the neighbours' states, which no policy changes."""
         d_s, k = len(self.state_bandwidth), queries.neighbors.n_neighbors
-        if n_kept_powers(d_s) > n_actions:
+        if not worth_keeping(d_s, n_actions):
             shape = (len(queries.states[rows]), n_kept_powers(d_s), k)
             planes = self._state_planes(queries, rows, workspace)
             return powers_of(planes, workspace.array("powers of states", *shape))

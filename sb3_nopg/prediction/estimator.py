@@ -8,6 +8,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 
+from sb3_nopg.bellman.action_noise import independent_normals, spread_normals
 from sb3_nopg.bellman.preparation import build_problem
 from sb3_nopg.bellman.problem import BellmanProblem
 from sb3_nopg.bellman.problem_size import available_memory, check_memory, size_of
@@ -124,8 +125,9 @@ class Estimator:
         settings = self.settings
         if not settings.is_stochastic:
             return None
-        shape = (n_queries, settings.samples.n_action_samples, settings.action_space.shape[0])
-        return th.randn(shape, generator=generator, dtype=settings.samples.dtype).to(settings.device)
+        shape = (n_queries, settings.samples.n_actions_at_queries, settings.action_space.shape[0])
+        draws = spread_normals if settings.samples.spread_actions else independent_normals
+        return draws(shape, generator).to(settings.device, settings.samples.dtype)
 
     @property
     def start_states(self) -> np.ndarray:

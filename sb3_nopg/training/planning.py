@@ -42,7 +42,7 @@ def plan_course(
     course_settings = CourseSettings(
         n_updates,
         horizon,
-        settings.samples.n_action_samples,
+        settings.samples.n_actions_at_nodes,
         max(settings.samples.solver_tolerance, _NODE_TOLERANCE),
         settings.seed,
         recipes if before is None else tuple(before["recipes"]),
