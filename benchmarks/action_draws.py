@@ -56,7 +56,7 @@ def two_actions(n: int) -> dict[str, np.ndarray]:
 
 def gradient(model: NOPG, kind: str, n: int, seed: int) -> np.ndarray:
     problem = model.estimator.problem
-    noise = KINDS[kind]((problem.n_queries, n, problem.support.actions.shape[1]), th.Generator().manual_seed(seed))
+    noise = KINDS[kind]((problem.n_queries, n, problem.support.actions.shape[1]), th.Generator().manual_seed(seed), th.float64)
     model.policy.zero_grad()
     gradient_on_samples(problem, model.policy, noise, WarmStart(), 1e-8)
     return np.concatenate([p.grad.numpy().ravel() for p in model.policy.parameters() if p.grad is not None])

@@ -34,8 +34,8 @@ class SampleSettings:
     :param n_action_samples: draws of the action at each state for the integral over a stochastic policy; None for 8 where they
         are spread, and else for 15
     :param spread_actions: one of these draws from each of so many equally probable parts of the policy, instead of all from
-        the whole of it: 8 such give a more exact gradient than 15 others (``benchmarks/action_draws.py``). With
-        ``transitions="model"`` they are not
+        the whole of it: 8 such gave a more exact gradient than 15 others in all cases that were tried
+        (``benchmarks/action_draws.py``). Training with ``transitions="model"`` has independent ones at the model's nodes
     :param n_next_state_samples: draws of the next state for the integral over its kernel; with one, the kernel's mean
     :param resample_interval: updates after which all draws are made again; None to keep them, which makes the objective a
         fixed function
@@ -83,6 +83,8 @@ class SampleSettings:
         check_number("pessimism", self.pessimism, 0.0, np.inf, low_included=True)
         check_number("kl_bound", self.kl_bound, 0.0, np.inf, optional=True)
         check_count("n_next_state_samples", self.n_next_state_samples)
+        if not isinstance(self.spread_actions, bool):
+            raise InputError("spread_actions", f"{self.spread_actions!r} is neither True nor False", "Give True or False")
         for name in ("n_action_samples", "keep_largest", "resample_interval", "query_batch_size"):
             check_count(name, getattr(self, name), optional=True)
         check_neighbor_count(self.n_neighbors)

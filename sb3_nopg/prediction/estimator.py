@@ -127,7 +127,7 @@ class Estimator:
             return None
         shape = (n_queries, settings.samples.n_actions_at_queries, settings.action_space.shape[0])
         draws = spread_normals if settings.samples.spread_actions else independent_normals
-        return draws(shape, generator).to(settings.device, settings.samples.dtype)
+        return draws(shape, generator, settings.samples.dtype).to(settings.device)
 
     @property
     def start_states(self) -> np.ndarray:

@@ -27,7 +27,7 @@ from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.fingerprint import dataset_fingerprint
 
 _logger = logging.getLogger(__name__)
-_FORMAT = 10
+_FORMAT = 11
 
 
 class Resumable(Protocol):

@@ -13,7 +13,7 @@ DRAWS = {"independent": independent_normals, "spread": spread_normals}
 
 
 def drawn(kind, *shape, seed=0):
-    return DRAWS[kind](shape, th.Generator().manual_seed(seed))
+    return DRAWS[kind](shape, th.Generator().manual_seed(seed), th.float64)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8])
@@ -46,6 +46,21 @@ def test_means_of_smooth_functions_are_more_exact_than_of_twice_as_many_independ
         return (means - truth[:, None]).square().mean(1).sqrt()
 
     assert (errors("spread", 8) < errors("independent", 16)).all()
+
+
+def test_none_is_infinitely_far_away(monkeypatch):
+    for end in (0.0, 1.0 - 2.0**-53):
+        monkeypatch.setattr(th, "rand", lambda shape, end=end, **_: th.full(shape, end, dtype=th.float64))
+        assert drawn("spread", 2, 8, 1).isfinite().all()
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_the_papers_draws_are_torchs(precision):
+    settings = {**AS_IN_THE_PAPER["estimator_kwargs"], "state_bandwidth": 0.3, "action_bandwidth": 0.5, "precision": precision}
+    model = build(pushed_point(), variant="S", **settings)
+    generator = th.Generator().manual_seed(model.estimator.settings.seed)
+    expected = th.randn(len(model.estimator.problem.queries), 15, 1, generator=generator, dtype=getattr(th, precision))
+    assert th.equal(model.estimator.action_noise, expected)
 
 
 def test_how_many_there_are():

@@ -228,6 +228,8 @@ MODEL_CASES = {
     "n_neighbors-array": model("n_neighbors", n_neighbors=np.array([5, 6])),
     "n_action_samples-zero": model("n_action_samples", n_action_samples=0, variant="S"),
     "n_action_samples-fraction": model("n_action_samples", n_action_samples=1.5),
+    "spread_actions-text": model("spread_actions", spread_actions="false", variant="S"),
+    "spread_actions-number": model("spread_actions", spread_actions=1),
     "n_next_state_samples-zero": model("n_next_state_samples", n_next_state_samples=0),
     "n_next_state_samples-none": model("n_next_state_samples", n_next_state_samples=None),
     "resample_interval-zero": model("resample_interval", resample_interval=0),

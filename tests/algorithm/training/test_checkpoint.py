@@ -365,7 +365,7 @@ def test_damaged_files_are_told(tmp_path):
         NOPG.resume(tmp_path / "nothing.ckpt", pushed_point())
     path.write_bytes(whole)
     _rewrite(path, format=1)
-    with pytest.raises(InputError, match="format 1, not 10"):
+    with pytest.raises(InputError, match="format 1, not 11"):
         NOPG.resume(path, pushed_point())
 
 

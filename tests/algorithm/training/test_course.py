@@ -168,6 +168,22 @@ def test_training_improves_on_doing_nothing():
     assert model.candidates[0].lasting > 0.8
 
 
+def test_at_nodes_actions_are_drawn_independently_and_as_many_as_before(monkeypatch):
+    drawn = []
+    original = sb3_nopg.training.course.Course._node_noise
+
+    def watched(self, n_nodes, like):
+        drawn.append(original(self, n_nodes, like))
+        return drawn[-1]
+
+    monkeypatch.setattr(sb3_nopg.training.course.Course, "_node_noise", watched)
+    model = make(variant="S", horizon=0).learn(2)
+    assert drawn
+    for noise in drawn:
+        generator = th.Generator().manual_seed(model.estimator.settings.seed)
+        assert th.equal(noise, th.randn(len(noise), 15, 1, generator=generator, dtype=th.float64))
+
+
 def test_the_same_seed_makes_the_same_bits():
     one, same, other = (make(seed=seed, variant="S", n_action_samples=2).learn(8) for seed in (0, 0, 1))
     np.testing.assert_array_equal(parameters(one), parameters(same))
