@@ -79,9 +79,9 @@ def renderings(returns, threshold):
     ("name", "across", "n_cells"),
     [
         ("pendulum-grid", "samples", 60),
-        ("pendulum-random", "samples", 65),
-        ("cartpole-random", "samples", 143),
-        ("cartpole-swing-up", "samples", 24),
+        ("pendulum-random", "samples", 66),
+        ("cartpole-random", "samples", 144),
+        ("cartpole-swing-up", "samples", 48),
         ("mountain-car", "demonstrations", 72),
     ],
 )
