@@ -288,7 +288,7 @@ def test_a_gradient_that_is_not_there_leaves_the_others(tmp_path):
 
 
 def test_the_papers_estimate_is_the_papers():
-    assert PAPER_ESTIMATE == {"weights": "local_constant", "pessimism": 0.0}
+    assert PAPER_ESTIMATE == {"weights": "local_constant", "pessimism": 0.0, "spread_actions": False}
     assert set(BY_DENSITY.values()) == {"cross_validation"}
     model = nopg("regulator", "deterministic", collect("regulator", "deterministic", 2, seed=0))
     samples = model.estimator.settings.samples
