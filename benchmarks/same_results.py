@@ -7,8 +7,6 @@ processor one trial again, of one seed where it has it and another amount of dat
 """
 
 import argparse
-import gzip
-import json
 import subprocess
 import time
 from typing import Any
@@ -19,20 +17,16 @@ from machine import conditions
 from sb3_nopg.experiments import load_experiment
 from sb3_nopg.experiments.report import markdown_table
 from sb3_nopg.experiments.workers import run_one
-from which_method import COMPARISONS, RESULTS
+from which_method import COMPARISONS, RESULTS, full_run
 
 # One learns by acting, for ten minutes; the other was mostly run on a GPU.
 LEFT_OUT = ("DDPG online", "KBRL")
 
 
-def committed(name: str) -> list[dict[str, Any]]:
-    return json.loads(gzip.decompress((RESULTS / "reproduction" / f"{name}.json.gz").read_bytes()))["trials"]
-
-
 def chosen(name: str, seed: int) -> list[dict[str, Any]]:
     """One of each method: of the seed, or where it has none of that, of any."""
     by_method: dict[str, list[dict[str, Any]]] = {}
-    for entry in committed(name):
+    for entry in full_run(RESULTS / "reproduction" / f"{name}.json.gz"):
         trial = entry["trial"]
         if "device" not in trial and trial["method"] not in LEFT_OUT and "return" in entry["result"]:
             by_method.setdefault(trial["method"], []).append(entry)

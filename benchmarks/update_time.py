@@ -26,7 +26,7 @@ import torch as th
 import nopg_envs
 from dense_autograd import DenseNOPG
 from machine import conditions, peak_memory_bytes
-from sb3_nopg import NOPG, NOPGD, NOPGS, TransitionDataset
+from sb3_nopg import NOPG, NOPGD, NOPGS, SampleSettings, TransitionDataset
 from sb3_nopg.bellman.bundle import Bundle, follow_policy
 from sb3_nopg.bellman.gradient import gradient_along_trajectories
 from sb3_nopg.bellman.settings import grouped
@@ -39,7 +39,7 @@ from scale_problem import random_cartpole
 RESULT = Path(__file__).parent / "results" / "update_time.json"
 GAMMA, SEED, N_ACTION_SAMPLES = 0.97, 0, 15
 AS_PRINTED = {"n_action_samples": N_ACTION_SAMPLES, "spread_actions": False, "weights": "local_constant"}
-BY_DEFAULT = {"n_action_samples": None, "spread_actions": True, "weights": "local_linear"}
+BY_DEFAULT = {name: getattr(SampleSettings(), name) for name in AS_PRINTED}
 INITIAL_STATES = np.array([[-1.0, 0.0, 0.0]])
 GRIDS = {200: 10, 450: 15, 800: 20, 1250: 25, 1800: 30, 3200: 40}
 LARGEST = {"D": 3200, "S": 1800}

@@ -32,13 +32,17 @@ def trials_of(name: str) -> list[dict[str, Any]]:
     :return: parameters and result of each trial
     """
     folder = RESULTS / "reproduction"
-    trials = _full_run(folder / f"{name}.json.gz")
-    trials += [trial for trial in _full_run(folder / "with-d3rlpy" / f"{name}.json.gz") if _method(trial) in D3RLPY_METHODS]
+    trials = full_run(folder / f"{name}.json.gz")
+    trials += [trial for trial in full_run(folder / "with-d3rlpy" / f"{name}.json.gz") if _method(trial) in D3RLPY_METHODS]
     # Ours are the first of all methods in figure and table.
     return sorted(trials, key=lambda trial: (_method(trial) != OURS, _method(trial) != STOCHASTIC))
 
 
-def _full_run(path: Path) -> list[dict[str, Any]]:
+def full_run(path: Path) -> list[dict[str, Any]]:
+    """
+    :param path: of its numbers
+    :return: parameters and result of each trial; none where it was not run
+    """
     return json.loads(gzip.decompress(path.read_bytes()))["trials"] if path.exists() else []
 
 
