@@ -74,7 +74,7 @@ def reproduce(
     with_d3rlpy: Annotated[
         bool, typer.Option("--with-d3rlpy", help="Also IQL, TD3+BC and ReBRAC or CQL of d3rlpy, in an environment of its own.")
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG and value iteration compute on.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu or cuda: what all but PWIS, DDPG and the simplest compute on.")] = "cpu",
     only: Annotated[
         list[str] | None,
         typer.Option(help="Run only this method, or those whose names begin so; may be given again. The report has all."),

@@ -18,12 +18,14 @@ Result = dict[str, Any]
 
 
 DEVICES = ("cpu", "cuda")
+# Beginnings of the names of methods that can compute on a GPU.
+_ON_A_GPU = ("NOPG", "KBRL", "greedy", "example", "IQL", "TD3+BC", "ReBRAC", "CQL")
 
 
 def device_of(trial: Trial) -> str:
     """
     :param trial: with ``device`` where it is another one than the processor
-    :return: what NOPG and value iteration compute on; all other methods use the processor
+    :return: what NOPG, value iteration and d3rlpy's algorithms compute on; all other methods use the processor
     :raises InputError: where it is not there: Stable-Baselines3 would take the processor without a word
     """
     device = str(trial.get("device", "cpu"))
@@ -47,7 +49,7 @@ def on_device(trial: Trial, device: str) -> Trial:
     :param device: ``"cpu"`` or ``"cuda"``
     :return: the same on that device, if it is of a method that uses one; otherwise as it is
     """
-    uses_one = str(trial.get("method", "NOPG")).startswith(("NOPG", "KBRL", "greedy", "example"))
+    uses_one = str(trial.get("method", "NOPG")).startswith(_ON_A_GPU)
     return {**trial, "device": device} if uses_one and device != "cpu" else trial
 
 

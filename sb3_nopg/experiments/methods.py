@@ -202,9 +202,8 @@ def _behavior(task: Task, trial: Trial, dataset: TransitionDataset, behavior: Be
 
 def _d3rlpy(algorithm: str) -> Callable[..., Result]:
     def run(task: Task, trial: Trial, dataset: TransitionDataset, behavior: BehaviorPolicy | None) -> Result:
-        model = train_d3rlpy(
-            d3rlpy_folder(), dataset, algorithm, n_steps=trial["updates"], gamma=task.gamma, seed=trial["seed"]
-        )
+        settings = {"n_steps": trial["updates"], "gamma": task.gamma, "seed": trial["seed"], "device": device_of(trial)}
+        model = train_d3rlpy(d3rlpy_folder(), dataset, algorithm, **settings)
         return {**task.judge(model), "d3rlpy": D3RLPY_VERSION}
 
     return run

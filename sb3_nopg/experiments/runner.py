@@ -83,7 +83,7 @@ def reproduce(
     :param quick: a small part
     :param workplace: where trials run
     :param with_d3rlpy: also d3rlpy's algorithms, where the experiment compares algorithms
-    :param device: that NOPG and value iteration compute on; results of another one are other results
+    :param device: that NOPG, value iteration and d3rlpy's algorithms compute on; results of another one are other results
     :param only: methods whose trials are run now, by their names or beginnings of them; none for all. The report is of all
         results.
     :param any_code: use results of other versions of the code too

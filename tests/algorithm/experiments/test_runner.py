@@ -38,7 +38,7 @@ from sb3_nopg.experiments import code_version as versions
 from sb3_nopg.experiments.experiment import device_of, on_device
 from sb3_nopg.experiments.report import read_markdown_tables
 from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
-from sb3_nopg.experiments.runner import TrialError, Workplace, of_methods, reproduce, run_trials
+from sb3_nopg.experiments.runner import TrialError, Workplace, all_trials, of_methods, reproduce, run_trials
 
 
 @pytest.fixture(autouse=True)
@@ -387,9 +387,9 @@ def test_results_of_another_device_are_used_if_one_wants_them(tmp_path):
 @pytest.mark.slow
 def test_only_those_who_use_a_device_have_one(tmp_path, monkeypatch):
     monkeypatch.setenv("NOPG_RECORDINGS", str(record_swings(tmp_path, n=2, seconds=0.2)))
-    trials = [trial for name in EXPERIMENTS for trial in load_experiment(name).trials(True, 1)]
+    trials = [trial for name in EXPERIMENTS for trial in all_trials(load_experiment(name), 1, True, True, "cpu")]
     with_device = {str(trial.get("method")) for trial in trials if "device" in on_device(trial, "cuda")}
-    assert {"NOPG-D, paper", "NOPG-S, defaults", "NOPG", "KBRL", "example", "None"} <= with_device
+    assert {"NOPG-D, paper", "NOPG-S, defaults", "NOPG", "KBRL", "example", "None", "IQL", "TD3+BC", "ReBRAC", "CQL"} <= with_device
     assert not any(method.startswith(("DDPG", "PWIS", "DPG", "semi", "behaviour", "demonstrator")) for method in with_device)
     assert all(on_device(trial, "cpu") == trial for trial in trials)
 

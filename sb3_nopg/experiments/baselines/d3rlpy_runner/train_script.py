@@ -4,6 +4,7 @@ trains, and writes the actor's layers to ``actor.npz``. It knows nothing of the 
 """
 
 import json
+import os
 import pathlib
 import sys
 from typing import Any
@@ -15,6 +16,8 @@ def main(folder: pathlib.Path) -> None:
     """
     :param folder: with ``data.npz``, observations normalised and actions scaled to [-1, 1], and ``settings.json``
     """
+    # Compiling would take longer than all updates; d3rlpy's graphs of a GPU's work do without.
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     import d3rlpy  # type: ignore[import-not-found]
     import torch
 
@@ -48,7 +51,9 @@ def _make(d3rlpy: Any, settings: dict[str, Any]) -> Any:
     if settings["algorithm"] == "iql":
         encoders["value_encoder_factory"] = encoder
     own = {"batch_size": settings["batch_size"], "gamma": settings["gamma"], **settings["changes"]}
-    return config(**encoders, **own).create(device="cpu")
+    if settings["device"] == "cpu":
+        return config(**encoders, **own).create(device="cpu")
+    return config(**encoders, compile_graph=True, **own).create(device="cuda:0")
 
 
 def _batch(d3rlpy: Any, data: dict[str, np.ndarray], rows: np.ndarray) -> Any:

@@ -16,6 +16,7 @@ from sb3_nopg.data.buffer import spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3rlpyError, Progress, interpreter, run
+from sb3_nopg.experiments.experiment import DEVICES
 
 # Like those of their papers: batch size, hidden units, and whether critics normalise their layers. All else is d3rlpy's.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -75,6 +76,7 @@ def train(
     batch_size: int | None = None,
     hidden_units: tuple[int, ...] | None = None,
     seed: int = 0,
+    device: str = "cpu",
     progress: Progress | None = None,
     timeout_s: float = 3600.0,
     **changes: Any,
@@ -92,6 +94,7 @@ def train(
     :param batch_size: transitions in each step; None for the algorithm's own
     :param hidden_units: of actor and critics; None for the algorithm's own
     :param seed: of networks and batches
+    :param device: ``"cpu"`` or ``"cuda"``
     :param progress: called with every line that the training says, some twenty in all
     :param timeout_s: for the training
     :param changes: other arguments of d3rlpy's config, such as ``expectile`` and ``weight_temp`` or ``alpha``
@@ -99,6 +102,8 @@ def train(
     """
     if algorithm not in ALGORITHMS:
         raise InputError("algorithm", f"{algorithm!r} is unknown", f"Give one of {', '.join(ALGORITHMS)}")
+    if device not in DEVICES:
+        raise InputError("device", f"{device!r} is unknown", f"Give {' or '.join(DEVICES)}")
     python = interpreter(pathlib.Path(environment).absolute())
     if not python.exists():
         raise InputError("environment", f"{python} is not there", "Call make_environment() with this folder first")
@@ -123,6 +128,7 @@ def train(
         "batch_size": batch_size or sizes["batch_size"],
         "hidden_units": hidden_units or sizes["hidden_units"],
         "seed": seed,
+        "device": device,
         # As many as torch uses here: of several trials side by side each has one.
         "n_threads": th.get_num_threads(),
         "changes": changes,

@@ -51,7 +51,9 @@ class Algorithm:
         actor = [*self.impl.policy._encoder.parameters(), *self.impl.policy._mu.parameters()]
         for parameter, slope in zip(actor, torch.autograd.grad(loss, actor)):
             parameter.data -= 0.3 * slope
-        return {"loss": loss.item(), "threads": torch.get_num_threads()}
+        graphs = self.settings.get("compile_graph", False)
+        assert graphs == (self.device == "cuda:0")
+        return {"loss": loss.item(), "threads": torch.get_num_threads(), "graphs": graphs}
 
     def predict(self, observations):
         wrong = 0.5 if self.settings.get("alpha") == "wrong" else 0.0
@@ -66,7 +68,7 @@ def config(name):
         if settings.get("alpha") == "hang":
             import time; time.sleep(60)
         algorithm = Algorithm(name, {"units": actor_encoder_factory, **settings})
-        return types.SimpleNamespace(create=lambda device: algorithm)
+        return types.SimpleNamespace(create=lambda device: setattr(algorithm, "device", device) or algorithm)
     return make
 
 
@@ -134,6 +136,14 @@ def test_the_actor_comes_back(environment, algorithm, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("device", "graphs"), [("cpu", 0), ("cuda", 1)])
+def test_a_gpu_plays_graphs_back(environment, device, graphs):
+    said: list[str] = []
+    train(environment, data(), "iql", n_steps=1, device=device, progress=said.append)
+    assert any(f"graphs {graphs}" in line for line in said)
+
+
+@pytest.mark.slow
 def test_failures_are_told(environment):
     with pytest.raises(D3rlpyError, match=r"(?s)Exit code 1.*alpha is not a number"):
         train(environment, data(), "iql", n_steps=1, alpha="fail")
@@ -147,6 +157,7 @@ def test_failures_are_told(environment):
     ("changes", "field"),
     [
         ({"algorithm": "dqn"}, "algorithm"),
+        ({"device": "tpu"}, "device"),
         ({"environment": "nowhere"}, "environment"),
         ({"algorithm": "rebrac"}, "dataset"),
     ],
