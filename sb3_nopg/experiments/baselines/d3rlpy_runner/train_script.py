@@ -4,7 +4,6 @@ trains, and writes the actor's layers to ``actor.npz``. It knows nothing of the 
 """
 
 import json
-import os
 import pathlib
 import sys
 from typing import Any
@@ -16,8 +15,6 @@ def main(folder: pathlib.Path) -> None:
     """
     :param folder: with ``data.npz``, observations normalised and actions scaled to [-1, 1], and ``settings.json``
     """
-    # Compiling would take longer than all updates; d3rlpy's graphs of a GPU's work do without.
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     import d3rlpy  # type: ignore[import-not-found]
     import torch
 
@@ -51,9 +48,8 @@ def _make(d3rlpy: Any, settings: dict[str, Any]) -> Any:
     if settings["algorithm"] == "iql":
         encoders["value_encoder_factory"] = encoder
     own = {"batch_size": settings["batch_size"], "gamma": settings["gamma"], **settings["changes"]}
-    if settings["device"] == "cpu":
-        return config(**encoders, **own).create(device="cpu")
-    return config(**encoders, compile_graph=True, **own).create(device="cuda:0")
+    # Not as compiled graphs of a GPU's work: compiling takes as long as some ten thousand updates.
+    return config(**encoders, **own).create(device={"cpu": "cpu", "cuda": "cuda:0"}[settings["device"]])
 
 
 def _batch(d3rlpy: Any, data: dict[str, np.ndarray], rows: np.ndarray) -> Any:
