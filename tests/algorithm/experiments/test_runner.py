@@ -35,6 +35,7 @@ from helpers.toy_experiments import (
 from sb3_nopg import InputError
 from sb3_nopg.experiments import EXPERIMENTS, load_experiment, run_report, workers
 from sb3_nopg.experiments import code_version as versions
+from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.experiment import device_of, on_device
 from sb3_nopg.experiments.report import read_markdown_tables
 from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
@@ -389,7 +390,7 @@ def test_only_those_who_use_a_device_have_one(tmp_path, monkeypatch):
     monkeypatch.setenv("NOPG_RECORDINGS", str(record_swings(tmp_path, n=2, seconds=0.2)))
     trials = [trial for name in EXPERIMENTS for trial in all_trials(load_experiment(name), 1, True, True, "cpu")]
     with_device = {str(trial.get("method")) for trial in trials if "device" in on_device(trial, "cuda")}
-    assert {"NOPG-D, paper", "NOPG-S, defaults", "NOPG", "KBRL", "example", "None", "IQL", "TD3+BC", "ReBRAC", "CQL"} <= with_device
+    assert {"NOPG-D, paper", "NOPG-S, defaults", "NOPG", "KBRL", "example", "None", *D3RLPY_METHODS} <= with_device
     assert not any(method.startswith(("DDPG", "PWIS", "DPG", "semi", "behaviour", "demonstrator")) for method in with_device)
     assert all(on_device(trial, "cpu") == trial for trial in trials)
 
