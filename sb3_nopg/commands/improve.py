@@ -26,9 +26,11 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import note, one_line_errors
 from sb3_nopg.common.files import replacing
 from sb3_nopg.data.fingerprint import dataset_fingerprint
-from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted, plot_flown
+from sb3_nopg.prediction.flown import FlownAgainstPredicted, flown_against_predicted
+from sb3_nopg.prediction.flown_picture import plot_flown
 from sb3_nopg.prediction.following import follow
 from sb3_nopg.prediction.judge import judge
+from sb3_nopg.prediction.promised_errors import PromisedErrors
 from sb3_nopg.report.making import make_report
 from sb3_nopg.report.page import write_report
 
@@ -163,11 +165,11 @@ class _Learner:
         before = self._recorded(earlier)
         flown = {log.path.name.partition(".")[0]: self._recorded([log]) for log in flights}
         with waiting("comparing the flights with their prediction"):
-            model = self._fit(before, 1.0)
-            compared = flown_against_predicted(model, before, flown)
+            promised = PromisedErrors(self._fit(before, 1.0), before)
+            compared = flown_against_predicted(promised, flown)
             names = self._env.metadata["observation_names"]
             picture = self.last.folder / "predicted.png"
-            plot_flown(model, before, flown, picture, period_s=self._period_s, names=names)
+            plot_flown(promised, flown, picture, period_s=self._period_s, names=names)
         return compared
 
     def _learn(self, updates: int, noise_scale: float) -> NOPG:
