@@ -9,13 +9,14 @@ from types import TracebackType
 
 from helpers.avr_board import AvrBoard
 from nopg_robot.rig.protocol import Decoder, Drive
+from nopg_robot.virtual.line_accidents import LineAccidents
 
 _TICK_S = 0.01
 _DELIMITER = b"\0"
 
 
-class AvrBoardOnALine(AvrBoard):
-    """A board that takes the accidents of :class:`nopg_robot.virtual.serial_board.VirtualSerialBoard`, and others."""
+class AvrBoardOnALine(AvrBoard, LineAccidents):
+    """A board that takes the virtual board's accidents, and others."""
 
     def __enter__(self) -> "AvrBoardOnALine":
         self._board_end = os.open(self.port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
@@ -23,10 +24,9 @@ class AvrBoardOnALine(AvrBoard):
         tty.setraw(self._computer_end)
         os.set_blocking(self._own_end, False)
         self.port = os.ttyname(self._computer_end)
-        self._n_corrupt = self._n_truncate = self._n_duplicate = self._n_reorder = 0
         self.loses_commands = False
         self._garbage: deque[bytes] = deque()
-        self._begun = self._held_back = b""
+        self._begun = b""
         self._pulled = threading.Event()
         self._line = threading.Thread(target=self._carry, name="line", daemon=True)
         super().__enter__()
@@ -48,22 +48,6 @@ class AvrBoardOnALine(AvrBoard):
         self._pulled.set()
         self._line.join()
 
-    def corrupt_next(self, n: int = 1) -> None:
-        """Flip a bit in each of the next answers."""
-        self._n_corrupt = n
-
-    def truncate_next(self, n: int = 1) -> None:
-        """Lose the second half of each of the next answers."""
-        self._n_truncate = n
-
-    def duplicate_next(self, n: int = 1) -> None:
-        """Each of the next answers arrives twice."""
-        self._n_duplicate = n
-
-    def reorder_next(self, n: int = 1) -> None:
-        """Each of the next answers arrives after the one that follows it."""
-        self._n_reorder = n
-
     def send_garbage(self, data: bytes) -> None:
         """
         :param data: that arrives at the computer
@@ -78,7 +62,7 @@ class AvrBoardOnALine(AvrBoard):
             if self._board_end in ready:
                 *frames, self._begun = (self._begun + os.read(self._board_end, 4096)).split(_DELIMITER)
                 for frame in filter(None, frames):
-                    self._answer(_DELIMITER + frame + _DELIMITER)
+                    self._pass(self._own_end, self.after_accidents(_DELIMITER + frame + _DELIMITER))
             while self._garbage:
                 self._pass(self._own_end, self._garbage.popleft())
         os.close(self._own_end)
@@ -93,24 +77,6 @@ class AvrBoardOnALine(AvrBoard):
             drives = self.loses_commands and any(isinstance(each.message, Drive) for each in Decoder().feed(framed))
             kept += b"" if drives else framed
         return kept if self.loses_commands else data
-
-    def _answer(self, data: bytes) -> None:
-        if self._n_corrupt:
-            self._n_corrupt -= 1
-            # Not the delimiters, and not a bit whose change makes one.
-            data = data[:4] + bytes((data[4] ^ 0x80 or 0x40,)) + data[5:]
-        if self._n_truncate:
-            self._n_truncate -= 1
-            data = data[: len(data) // 2]
-        if self._n_duplicate:
-            self._n_duplicate -= 1
-            data += data
-        if self._n_reorder:
-            self._n_reorder -= 1
-            self._held_back += data
-            return
-        self._pass(self._own_end, data + self._held_back)
-        self._held_back = b""
 
     @staticmethod
     def _pass(end: int, data: bytes) -> None:

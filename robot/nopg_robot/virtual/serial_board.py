@@ -11,6 +11,7 @@ from types import TracebackType
 
 from nopg_robot.rig import protocol
 from nopg_robot.rig.protocol import Decoder, Flag, Frame
+from nopg_robot.virtual.line_accidents import LineAccidents
 from nopg_robot.virtual.simulated_cart import SimulatedCart
 
 # As on the lab's amplifier input.
@@ -151,7 +152,7 @@ class Firmware:
         return protocol.State(time_us, cart, pole, self._applied_mv, self._last_command, int(flags))
 
 
-class VirtualSerialBoard:
+class VirtualSerialBoard(LineAccidents):
     """
     A board in real time, in a thread of its own, on a port that any serial driver opens. ``with board:`` switches it on.
 
@@ -182,8 +183,6 @@ class VirtualSerialBoard:
         self._over, self._pulled, self._unplugged = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="virtual serial board", daemon=True)
         self._hanging = False
-        self._n_corrupt = self._n_duplicate = self._n_reorder = self._n_truncate = 0
-        self._held_back = b""
 
     @property
     def cart(self) -> SimulatedCart:
@@ -226,22 +225,6 @@ class VirtualSerialBoard:
         with self._lock:
             self._write(data)
 
-    def corrupt_next(self, n: int = 1) -> None:
-        """Flip a bit in each of the next answers."""
-        self._n_corrupt = n
-
-    def duplicate_next(self, n: int = 1) -> None:
-        """Send each of the next answers twice."""
-        self._n_duplicate = n
-
-    def reorder_next(self, n: int = 1) -> None:
-        """Send each of the next answers after the one that follows it."""
-        self._n_reorder = n
-
-    def truncate_next(self, n: int = 1) -> None:
-        """Lose the second half of each of the next answers."""
-        self._n_truncate = n
-
     def _run(self) -> None:
         while not self._over.is_set():
             if self._pulled.is_set() and not self._unplugged.is_set():
@@ -266,24 +249,8 @@ class VirtualSerialBoard:
 
     def _send(self, data: bytes) -> None:
         """An answer, with whatever is to happen to it on its way."""
-        if not data:
-            return
-        if self._n_corrupt:
-            self._n_corrupt -= 1
-            # Not the delimiters, and not a bit whose change makes one.
-            data = data[:4] + bytes((data[4] ^ 0x80 or 0x40,)) + data[5:]
-        if self._n_truncate:
-            self._n_truncate -= 1
-            data = data[: len(data) // 2]
-        if self._n_duplicate:
-            self._n_duplicate -= 1
-            data += data
-        if self._n_reorder:
-            self._n_reorder -= 1
-            self._held_back += data
-            return
-        self._write(data + self._held_back)
-        self._held_back = b""
+        if data and (arrives := self.after_accidents(data)):
+            self._write(arrives)
 
     def _write(self, data: bytes) -> None:
         if self._unplugged.is_set():

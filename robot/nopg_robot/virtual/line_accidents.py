@@ -1,0 +1,46 @@
+"""Accidents on a serial line, to be caused from another thread."""
+
+
+class LineAccidents:
+    """What happens to the next answers of a board, which a class derived from this one carries to the computer."""
+
+    _n_corrupt = _n_truncate = _n_duplicate = _n_reorder = 0
+    _held_back = b""
+
+    def corrupt_next(self, n: int = 1) -> None:
+        """Flip a bit in each of the next answers."""
+        self._n_corrupt = n
+
+    def truncate_next(self, n: int = 1) -> None:
+        """Lose the second half of each of the next answers."""
+        self._n_truncate = n
+
+    def duplicate_next(self, n: int = 1) -> None:
+        """Each of the next answers arrives twice."""
+        self._n_duplicate = n
+
+    def reorder_next(self, n: int = 1) -> None:
+        """Each of the next answers arrives after the one that follows it."""
+        self._n_reorder = n
+
+    def after_accidents(self, data: bytes) -> bytes:
+        """
+        :param data: an answer, in one frame
+        :return: what of it arrives, and of those before it that were held back; nothing where it is held back itself
+        """
+        if self._n_corrupt:
+            self._n_corrupt -= 1
+            # Not the delimiters, and not a bit whose change makes one.
+            data = data[:4] + bytes((data[4] ^ 0x80 or 0x40,)) + data[5:]
+        if self._n_truncate:
+            self._n_truncate -= 1
+            data = data[: len(data) // 2]
+        if self._n_duplicate:
+            self._n_duplicate -= 1
+            data += data
+        if self._n_reorder:
+            self._n_reorder -= 1
+            self._held_back += data
+            return b""
+        data, self._held_back = data + self._held_back, b""
+        return data
