@@ -42,5 +42,5 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     names = ", ".join(dict.fromkeys(trial["method"] for trial in trials))
     return [
         f"{names}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their papers, and with "
-        f"normalised inputs; the last policy after {updates:,} updates; {n_seeds} seeds."
+        f"normalised inputs; the last policy after {updates:,} updates; {n_seeds} seed{'s' * (n_seeds > 1)}."
     ]
