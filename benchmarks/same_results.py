@@ -1,6 +1,7 @@
 """
 Whether today's code still gives what the committed results of the comparisons say: of every method that was run on a
-processor one trial again, of one seed where it has it and another amount of data each time, beside what was committed.
+processor one trial again, of one seed where it has it and another amount of data each time, beside what was committed. DDPG
+online, kernel value iteration and d3rlpy's algorithms are left out.
 
     python benchmarks/same_results.py                # about twelve minutes
     python benchmarks/same_results.py --seed 5
@@ -20,7 +21,7 @@ from sb3_nopg.experiments.report import markdown_table
 from sb3_nopg.experiments.workers import run_one
 from which_method import COMPARISONS, RESULTS, full_run
 
-# One learns by acting and d3rlpy's with twenty thousand updates, for ten minutes each; the other was mostly run on a GPU.
+# Ten minutes a trial take DDPG online, which learns by acting, and d3rlpy's. Value iteration was mostly run on a GPU.
 LEFT_OUT = ("DDPG online", "KBRL", *D3RLPY_METHODS)
 
 

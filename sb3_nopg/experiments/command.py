@@ -18,6 +18,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.experiments import EXPERIMENTS, Experiment, Trial, load_experiment
 from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, make_environment
+from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import sees_a_gpu
 from sb3_nopg.experiments.experiment import DEVICES
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
@@ -74,7 +75,7 @@ def reproduce(
     with_d3rlpy: Annotated[
         bool, typer.Option("--with-d3rlpy", help="Also IQL, TD3+BC and ReBRAC or CQL of d3rlpy, in an environment of its own.")
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda: what all but PWIS, DDPG and the simplest compute on.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu or cuda: what NOPG, value iteration and d3rlpy compute on.")] = "cpu",
     only: Annotated[
         list[str] | None,
         typer.Option(help="Run only this method, or those whose names begin so; may be given again. The report has all."),
@@ -118,7 +119,7 @@ def reproduce(
     trials = [all_trials(experiment, n_seeds, quick, with_d3rlpy, device) for experiment in used_here]
     _check_device(device, [trial for own in trials for trial in of_methods(own, only or ())])
     if with_d3rlpy and not report_only:
-        _install_d3rlpy()
+        _install_d3rlpy(for_a_gpu=device != "cpu" and scheduler is None)
     failures, unknown = [], []
     for experiment in experiments:
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
@@ -251,11 +252,15 @@ def _check_device(device: str, trials_here: list[Trial]) -> None:
         raise InputError("--device", "torch sees no GPU here", "Leave it out")
 
 
-def _install_d3rlpy() -> None:
+def _install_d3rlpy(for_a_gpu: bool) -> None:
     folder = d3rlpy_folder()
     note(f"d3rlpy's environment is {folder}; it is made if it is not there, which takes minutes")
     try:
         make_environment(folder)
+        # Asked now, and not by each trial after all others have run.
+        if for_a_gpu and not sees_a_gpu(folder):
+            there = f"torch in d3rlpy's environment, {folder}, sees no GPU"
+            raise InputError("--device", there, "Remove the folder, so that it is made again, or leave --device out")
     except D3rlpyError as error:
         raise UnsuccessfulError(str(error)) from error
 

@@ -103,6 +103,7 @@ def flown_against_predicted(
     :param flown: what was recorded since, a flight each, by its name
     :param steps: numbers of steps to follow the recorded actions for
     """
-    pairs = {name: [promised.beside(flight, n_steps) for n_steps in steps] for name, flight in flown.items()}
-    errors, expected = ({name: tuple(one[which] for one in own) for name, own in pairs.items()} for which in (0, 1))
-    return FlownAgainstPredicted(tuple(steps), errors, expected)
+    found, expected = {}, {}
+    for name, flight in flown.items():
+        found[name], expected[name] = zip(*(promised.found_and_promised(flight, n_steps) for n_steps in steps), strict=True)
+    return FlownAgainstPredicted(tuple(steps), found, expected)

@@ -27,9 +27,8 @@ def plot_flown(
     names: Sequence[str] | None = None,
 ) -> pathlib.Path:
     """
-    A column for each flight, the worst four where there are more: its longest stretch without a gap, and what the model
-    predicts of it, again and again: a band as wide as the errors that it had promised, and in red what was flown
-    outside of it.
+    A column for each flight, the worst four where there are more: its longest stretch without a gap, the band in which 95 %
+    of it should lie by the errors that the model had promised, and in red what was flown outside of it.
 
     :param promised: of a model that was fitted before the flights
     :param flown: what was recorded, a flight each, by its name
@@ -52,7 +51,7 @@ def plot_flown(
         panel.set_ylabel(label)
     panels[0, 0].legend(loc="upper right", ncols=3)
     of_which = f" (of {len(flown)} flights the worst {len(drawn)})" if len(flown) > len(drawn) else ""
-    figure.suptitle(f"Predicted again every {STRETCH} steps, with twice the promised errors{of_which}")
+    figure.suptitle(f"Predicted again every {STRETCH} steps, with what 95 % of the errors should stay within{of_which}")
     save_picture(figure, pathlib.Path(path))
     return pathlib.Path(path)
 

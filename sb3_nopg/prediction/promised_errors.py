@@ -6,9 +6,6 @@ much farther its noise takes it astray there. Near the top of a pendulum small e
 good the model, and below it they do not.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import torch as th
 
@@ -32,27 +29,6 @@ _LEAST_SPREAD = 1e-12
 _ROOT_MEAN_SQUARES = 1.96
 
 
-@dataclass(frozen=True)
-class _LeftOut:
-    """
-    Of episodes that a model was fitted without, after some steps.
-
-    :param scale: standard deviation of each coordinate, (d,)
-    :param per_spread: root mean square of each coordinate's errors, in that of how far the noise takes it astray there, (d,)
-    """
-
-    scale: th.Tensor
-    per_spread: th.Tensor
-
-    def promised(self, spread: th.Tensor, rows: Any = ...) -> th.Tensor:
-        """
-        :param spread: how far the noise takes predictions astray somewhere else
-        :param rows: of these records, where there is one for each step
-        :return: the errors to be expected there
-        """
-        return self.per_spread[rows] * spread.maximum(_LEAST_SPREAD * self.scale[rows])
-
-
 class PromisedErrors:
     """
     Fits the model again, without a fifth of the episodes.
@@ -63,37 +39,38 @@ class PromisedErrors:
 
     def __init__(self, model: DynamicsModel, learned_from: TransitionDataset):
         self.model = model
-        self._other, self._rows = fit_without(learned_from, model, 0)
-        self._data = _prepared(self._other, learned_from)
+        self._fitted_without, self._left_out_rows = fit_without(learned_from, model, 0)
+        self._data = _prepared(self._fitted_without, learned_from)
+        # Standard deviation of each coordinate.
         self._scale = self._data.states.std(dim=0).clamp_min(_LEAST_SPREAD)
-        self._known: dict[int, _LeftOut | None] = {}
+        self._known: dict[int, th.Tensor | None] = {}
 
-    def beside(self, flight: TransitionDataset, n_steps: int) -> tuple[float | None, float | None]:
+    def found_and_promised(self, flight: TransitionDataset, n_steps: int) -> tuple[float | None, float | None]:
         """
         :param flight: what was recorded
         :param n_steps: for which the recorded actions are followed, from places of the flight
         :return: root mean square errors there, and those that were promised, in standard deviations of each coordinate of the
             data; None where flight or data are too short
         """
-        left_out, data = self._left_out(n_steps), _prepared(self.model, flight)
+        per_spread, data = self._per_spread(n_steps), _prepared(self.model, flight)
         # Without its past a flight is predicted as if from rest, and would be blamed for it.
         has_past = data.n_past >= self.model.choices.n_earlier_steps
-        along = _along(self.model, data, has_past, n_steps) if left_out else None
-        if left_out is None or along is None:
+        along = None if per_spread is None else _along(self.model, data, has_past, n_steps)
+        if per_spread is None or along is None:
             return None, None
         away, spread = along
-        promised = left_out.promised(spread)
+        promised = self._promised(per_spread, spread)
         return float(_root_mean_square(away / self._scale)), float(_root_mean_square(promised / self._scale))
 
     def band(self, flight: TransitionDataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """
-        Predicted again every fifty steps, and twice as wide as the errors that were promised.
+        Where 95 % of what is flown should lie, predicted again every :data:`STRETCH` steps.
 
         :param flight: what was recorded
         :return: coordinates along its longest stretch without a gap, and the ends of the band that was predicted of it, NaN
             where there is none; (t + 1, d) each
         """
-        left_out, data = self._by_step(), _prepared(self.model, flight)
+        per_spread, data = self._per_spread_by_step(), _prepared(self.model, flight)
         rows = _longest_run(data)
         recorded = np.concatenate([data.states[rows[:1]].numpy(), data.next_states[rows].numpy()])
         low, high = (np.full_like(recorded, np.nan) for _ in range(2))
@@ -103,29 +80,39 @@ class PromisedErrors:
             path, spread = (one[:, 0] for one in _predicted(self.model, data, stretch[:1], len(stretch), _N_DRAWS_OF_ONE))
             # Angles that have wrapped are shown beside what was flown.
             middle = recorded[there] + self.model.coordinates.difference(path, th.from_numpy(recorded[there])).numpy()
-            half_width = _ROOT_MEAN_SQUARES * left_out.promised(spread, slice(len(stretch))).numpy()
+            half_width = _ROOT_MEAN_SQUARES * self._promised(per_spread[: len(stretch)], spread).numpy()
             low[there], high[there] = middle - half_width, middle + half_width
         return recorded, low, high
 
-    def _left_out(self, n_steps: int) -> _LeftOut | None:
-        """None where no episode is long enough."""
+    def _promised(self, per_spread: th.Tensor, spread: th.Tensor) -> th.Tensor:
+        """
+        :param per_spread: errors along left-out episodes, in how far the noise takes predictions astray there
+        :param spread: how far it takes them astray somewhere else
+        :return: the errors to be expected there
+        """
+        return per_spread * spread.maximum(_LEAST_SPREAD * self._scale)
+
+    def _per_spread(self, n_steps: int) -> th.Tensor | None:
+        """
+        Of left-out episodes, after so many steps: root mean square of each coordinate's errors, in that of how far the noise
+        takes it astray there, (d,); None where no episode is long enough.
+        """
         if n_steps not in self._known:
-            along = _along(self._other, self._data, self._rows, n_steps)
-            self._known[n_steps] = None
-            if along is not None:
-                away, spread = (_root_mean_square(one, 0) for one in along)
-                self._known[n_steps] = _LeftOut(self._scale, away / spread.maximum(_LEAST_SPREAD * self._scale))
+            along = _along(self._fitted_without, self._data, self._left_out_rows, n_steps)
+            self._known[n_steps] = None if along is None else self._ratio(*along)
         return self._known[n_steps]
 
-    def _by_step(self) -> _LeftOut:
-        """The same with a row for each step of a stretch, NaN where none tells, (t, d)."""
-        told = {n_steps: one for n_steps in _ASKED_AFTER if (one := self._left_out(n_steps)) is not None}
-        scale = self._scale.expand(STRETCH, -1)
+    def _ratio(self, away: th.Tensor, spread: th.Tensor) -> th.Tensor:
+        return _root_mean_square(away, 0) / _root_mean_square(spread, 0).maximum(_LEAST_SPREAD * self._scale)
+
+    def _per_spread_by_step(self) -> th.Tensor:
+        """After each step of a stretch, NaN where no episode is long enough, (t, d)."""
+        told = {n_steps: one.numpy() for n_steps in _ASKED_AFTER if (one := self._per_spread(n_steps)) is not None}
         if not told:
-            return _LeftOut(scale, th.full_like(scale, th.nan))
-        steps, known = np.arange(1, STRETCH + 1), np.stack([one.per_spread.numpy() for one in told.values()])
-        between = np.stack([np.interp(steps, list(told), own, right=np.nan) for own in known.T], axis=1)
-        return _LeftOut(scale, th.from_numpy(between))
+            return th.full((STRETCH, len(self._scale)), th.nan, dtype=th.float64)
+        steps = np.arange(1, STRETCH + 1)
+        by_coordinate = np.stack(list(told.values())).T
+        return th.from_numpy(np.stack([np.interp(steps, list(told), own, right=np.nan) for own in by_coordinate], axis=1))
 
 
 def _along(model: DynamicsModel, data: Prepared, rows: np.ndarray, n_steps: int) -> tuple[th.Tensor, th.Tensor] | None:

@@ -1,8 +1,15 @@
 """Accidents on a serial line, to be caused from another thread."""
 
+# Byte of an answer; what is shorter has nothing to corrupt.
+_CORRUPTED = 4
+
 
 class LineAccidents:
-    """What happens to the next answers of a board, which a class derived from this one carries to the computer."""
+    """
+    What happens to the next answers of a board, which a class derived from this one carries to the computer.
+
+    What is to come are attributes of the class until an object has its own, so that no constructor must be called.
+    """
 
     _n_corrupt = _n_truncate = _n_duplicate = _n_reorder = 0
     _held_back = b""
@@ -16,11 +23,11 @@ class LineAccidents:
         self._n_truncate = n
 
     def duplicate_next(self, n: int = 1) -> None:
-        """Each of the next answers arrives twice."""
+        """Deliver each of the next answers twice."""
         self._n_duplicate = n
 
     def reorder_next(self, n: int = 1) -> None:
-        """Each of the next answers arrives after the one that follows it."""
+        """Deliver each of the next answers after the one that follows it."""
         self._n_reorder = n
 
     def after_accidents(self, data: bytes) -> bytes:
@@ -28,10 +35,11 @@ class LineAccidents:
         :param data: an answer, in one frame
         :return: what of it arrives, and of those before it that were held back; nothing where it is held back itself
         """
-        if self._n_corrupt:
+        if self._n_corrupt and len(data) > _CORRUPTED:
             self._n_corrupt -= 1
             # Not the delimiters, and not a bit whose change makes one.
-            data = data[:4] + bytes((data[4] ^ 0x80 or 0x40,)) + data[5:]
+            corrupt = bytes((data[_CORRUPTED] ^ 0x80 or 0x40,))
+            data = data[:_CORRUPTED] + corrupt + data[_CORRUPTED + 1 :]
         if self._n_truncate:
             self._n_truncate -= 1
             data = data[: len(data) // 2]

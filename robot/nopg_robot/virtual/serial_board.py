@@ -156,7 +156,7 @@ class VirtualSerialBoard(LineAccidents):
     """
     A board in real time, in a thread of its own, on a port that any serial driver opens. ``with board:`` switches it on.
 
-    The methods below its context manager are accidents to cause from another thread.
+    The methods below its context manager, and those of :class:`LineAccidents`, are accidents to cause from another thread.
 
     :param link: path for a symbolic link to the port, whose own name changes each time
     :param cart: that it drives; a new one if not given

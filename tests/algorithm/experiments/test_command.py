@@ -229,6 +229,16 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
     assert executions(tmp_path) == [0, 9]
 
 
+def test_d3rlpy_without_a_gpu_is_found_before_any_trial(stand_in, tmp_path):
+    monkeypatch, command = stand_in
+    for name, found in (("make_environment", None), ("_check_device", None), ("sees_a_gpu", False)):
+        monkeypatch.setattr(command, name, lambda *_, found=found: found)
+    result = nopg("reproduce", "theory", "--with-d3rlpy", "--device", "cuda", "-o", tmp_path)
+    assert result.exit_code == 2
+    assert "sees no GPU" in result.output
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

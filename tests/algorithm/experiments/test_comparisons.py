@@ -25,6 +25,7 @@ from sb3_nopg.experiments import (
 )
 from sb3_nopg.experiments.baselines.kernel_value_iteration import KernelValueIteration
 from sb3_nopg.experiments.comparison import Comparison
+from sb3_nopg.experiments.experiment import on_device
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import nopg_model
 from sb3_nopg.experiments.report import (
@@ -330,6 +331,8 @@ def test_d3rlpy_learns_in_its_own_environment(monkeypatch, tmp_path, module_patc
         return Still()
 
     monkeypatch.setattr(methods, "train_d3rlpy", train)
+    # As if there were a GPU.
+    monkeypatch.setattr(methods, "device_of", lambda trial: trial.get("device", "cpu"))
     monkeypatch.setenv("NOPG_D3RLPY_ENVIRONMENT", str(tmp_path))
     # Hanging still costs π² a step; standing still in the valley costs every step.
     for name, size, gamma, expected, last in (
@@ -341,13 +344,15 @@ def test_d3rlpy_learns_in_its_own_environment(monkeypatch, tmp_path, module_patc
         experiment = load_experiment(name)
         for trial in experiment.d3rlpy_trials(True, 1):
             if size.items() <= trial.items():
-                assert experiment.run(trial)["return"] == pytest.approx(expected, rel=1e-3)
+                somewhere = on_device(trial, "cuda" if trial["method"] == "IQL" else "cpu")
+                assert experiment.run(somewhere)["return"] == pytest.approx(expected, rel=1e-3)
         assert [(folder, algorithm) for folder, _, algorithm, _ in called] == [
             (tmp_path, "iql"),
             (tmp_path, "td3_bc"),
             (tmp_path, last),
         ]
-        assert all(settings == {"n_steps": 500, "gamma": gamma, "seed": 0} for *_, settings in called)
+        for (*_, settings), device in zip(called, ("cuda", "cpu", "cpu"), strict=True):
+            assert settings == {"n_steps": 500, "gamma": gamma, "seed": 0, "device": device}
         assert all(n_samples == size.get("samples", n_samples) for _, n_samples, _, _ in called)
 
 

@@ -8,7 +8,8 @@ import pytest
 from helpers.systems import on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.common.errors import InputError
-from sb3_nopg.prediction import flown_picture
+from sb3_nopg.dynamics.quality import fit_without
+from sb3_nopg.prediction import flown_picture, promised_errors
 from sb3_nopg.prediction.flown import MOST_NOISE_SCALE, FlownAgainstPredicted, flown_against_predicted
 from sb3_nopg.prediction.flown_picture import plot_flown
 from sb3_nopg.prediction.promised_errors import PromisedErrors
@@ -188,6 +189,15 @@ def test_a_picture_has_the_flights_and_what_of_them_has_a_band(model, tmp_path, 
 def test_the_picture_is_drawn(promised, tmp_path):
     picture = plot_flown(promised, {"flight-01": mass(1, seed=1)}, tmp_path / "flown.png", period_s=0.1)
     assert picture.stat().st_size > 10_000
+
+
+def test_numbers_and_picture_share_a_fit(model, learned_from, tmp_path, monkeypatch):
+    fitted = []
+    monkeypatch.setattr(promised_errors, "fit_without", lambda *about: fitted.append(about) or fit_without(*about))
+    promised, flights = PromisedErrors(model, learned_from), {"flight-01": mass(1, seed=1)}
+    flown_against_predicted(promised, flights)
+    plot_flown(promised, flights, tmp_path / "flown.png", period_s=0.1)
+    assert len(fitted) == 1
 
 
 def test_noise_is_raised_as_asked(model, learned_from):

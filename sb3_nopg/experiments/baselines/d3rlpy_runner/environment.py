@@ -60,9 +60,16 @@ def interpreter(folder: pathlib.Path) -> pathlib.Path:
 
 def is_complete(folder: pathlib.Path) -> bool:
     """Whether d3rlpy can be imported there."""
-    if not interpreter(folder).exists():
-        return False
-    command = [str(interpreter(folder)), "-c", "import d3rlpy"]
+    return interpreter(folder).exists() and _succeeds(folder, "import d3rlpy")
+
+
+def sees_a_gpu(folder: pathlib.Path) -> bool:
+    """Whether torch does there, which may be another build than the one here."""
+    return _succeeds(folder, "import sys, torch; sys.exit(not torch.cuda.is_available())")
+
+
+def _succeeds(folder: pathlib.Path, program: str) -> bool:
+    command = [str(interpreter(folder)), "-c", program]
     try:
         return subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired) as error:

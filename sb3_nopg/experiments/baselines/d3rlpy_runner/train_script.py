@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+# As d3rlpy calls what DEVICES has.
+_DEVICES = {"cpu": "cpu", "cuda": "cuda:0"}
+
 
 def main(folder: pathlib.Path) -> None:
     """
@@ -48,8 +51,8 @@ def _make(d3rlpy: Any, settings: dict[str, Any]) -> Any:
     if settings["algorithm"] == "iql":
         encoders["value_encoder_factory"] = encoder
     own = {"batch_size": settings["batch_size"], "gamma": settings["gamma"], **settings["changes"]}
-    # Not as compiled graphs of a GPU's work: compiling takes as long as some ten thousand updates.
-    return config(**encoders, **own).create(device={"cpu": "cpu", "cuda": "cuda:0"}[settings["device"]])
+    # compile_graph stays off: its graphs of a GPU's work need torch.compile, and a compiler there.
+    return config(**encoders, **own).create(device=_DEVICES[settings["device"]])
 
 
 def _batch(d3rlpy: Any, data: dict[str, np.ndarray], rows: np.ndarray) -> Any:

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from sb3_nopg import InputError, TransitionDataset
 from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, NumpyPolicy, make_environment, train
-from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import interpreter, run
+from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import interpreter, run, sees_a_gpu
 from sb3_nopg.experiments.baselines.d3rlpy_runner.training import _next_actions
 
 ACTIONS = spaces.Box(np.array([-2.0], np.float32), np.array([4.0], np.float32))
@@ -142,6 +142,15 @@ def test_the_device_is_told(environment, device, gpu):
 
 
 @pytest.mark.slow
+def test_it_is_asked_whether_it_sees_a_gpu(tmp_path):
+    python = interpreter(tmp_path)
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    assert sees_a_gpu(tmp_path) == th.cuda.is_available()
+
+
+@pytest.mark.slow
 def test_failures_are_told(environment):
     with pytest.raises(D3rlpyError, match=r"(?s)Exit code 1.*alpha is not a number"):
         train(environment, data(), "iql", n_steps=1, alpha="fail")
@@ -218,10 +227,13 @@ def test_numpy_network_is_torchs():
 
 
 @pytest.mark.skipif("NOPG_D3RLPY_ENVIRONMENT" not in os.environ, reason="needs d3rlpy, which is installed apart")
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU"))]
+)
 @pytest.mark.parametrize("algorithm", ["iql", "td3_bc", "cql", "rebrac"])
-def test_with_d3rlpy_itself(algorithm):
+def test_with_d3rlpy_itself(algorithm, device):
     folder = make_environment(os.environ["NOPG_D3RLPY_ENVIRONMENT"])
     recorded = dataclasses.replace(data(), episode_ids=np.repeat(np.arange(30), 10))
-    policy = train(folder, recorded, algorithm, n_steps=50, hidden_units=(16,), batch_size=32)
+    policy = train(folder, recorded, algorithm, n_steps=50, hidden_units=(16,), batch_size=32, device=device)
     actions, _ = policy.predict(data().observations)
     assert ((actions >= ACTIONS.low) & (actions <= ACTIONS.high)).all()
