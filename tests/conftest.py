@@ -34,6 +34,7 @@ SMALL = (
     ("prediction.judge", "N_NODES", 400),
     ("prediction.judge", "_MOST_STEPS", 50),
     ("report.bounds", "_N_POINTS", 300),
+    ("experiments.baselines.cloning", "_N_UPDATES", 100),
     ("report.returns", "_N_RESAMPLES", 8),
     ("report.portraits", "_N_SLICE_CELLS_FOLLOWED", 12),
 )
