@@ -19,8 +19,8 @@ NOTHING, RICCATI, CLONING, GREEDY = "doing nothing", "least squares + Riccati", 
 LEARNING = (RICCATI, CLONING, GREEDY)
 #: what a reader of a table with them must know
 NOTES = (
-    f'"{RICCATI}": a linear model by least squares, and the best controller for it. "{CLONING}": a network '
-    f'fitted to the recorded actions. "{GREEDY}": NOPG\'s model and value iteration on its nodes, and then the best of nine actions one '
+    f'"{RICCATI}": a linear model by least squares, and the best controller for it. "{CLONING}": a network fitted to the '
+    f'recorded actions. "{GREEDY}": NOPG\'s model and value iteration on its nodes, and then the best of nine actions one '
     "step ahead; no network and no gradient.",
 )
 # What a refusal begins with where it is not for too few data.
