@@ -81,7 +81,7 @@ def renderings(returns, threshold):
         ("pendulum-grid", "samples", 60),
         ("pendulum-random", "samples", 66),
         ("cartpole-random", "samples", 144),
-        ("cartpole-swing-up", "samples", 48),
+        ("cartpole-swing-up", "samples", 52),
         ("mountain-car", "demonstrations", 72),
     ],
 )
