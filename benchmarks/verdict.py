@@ -79,8 +79,6 @@ def run_trial(name: str, seed: int, updates: int | None) -> dict[str, Any]:
         real = task.evaluate(listener)
         policies.append({"name": known_as, **figures, "real": real, "works": works(task, real), "chatter": listener.chatter})
     first = {name: policies[0][name] for name in ("real", "chatter")}
-    # A report objects to data of a controller in charge.
-    first["controlled"] = round(model.estimator.model.share_under_control, 3)
     return {"row": name, "seed": seed, "seconds": seconds, "candidates": chosen, **first, "policies": policies}
 
 

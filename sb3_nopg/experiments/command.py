@@ -19,6 +19,7 @@ from sb3_nopg.common.failures import UnsuccessfulError, note, one_line_errors
 from sb3_nopg.experiments import EXPERIMENTS, Experiment, Trial, load_experiment
 from sb3_nopg.experiments.baselines.d3rlpy_runner import D3rlpyError, make_environment
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import sees_a_gpu
+from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.experiment import DEVICES
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.methods import d3rlpy_folder
@@ -117,9 +118,10 @@ def reproduce(
     # What a cluster's workers have is theirs to know.
     used_here = [] if scheduler is not None or report_only else experiments
     trials = [all_trials(experiment, n_seeds, quick, with_d3rlpy, device) for experiment in used_here]
-    _check_device(device, [trial for own in trials for trial in of_methods(own, only or ())])
+    chosen = [trial for own in trials for trial in of_methods(own, only or ())]
+    _check_device(device, chosen)
     if with_d3rlpy and not report_only:
-        _install_d3rlpy(for_a_gpu=device != "cpu" and scheduler is None)
+        _install_d3rlpy(for_a_gpu=any("device" in trial and trial.get("method") in D3RLPY_METHODS for trial in chosen))
     failures, unknown = [], []
     for experiment in experiments:
         command = f"nopg reproduce {experiment.name} --seeds {n_seeds}" + " --quick" * quick + " --with-d3rlpy" * with_d3rlpy
@@ -260,7 +262,7 @@ def _install_d3rlpy(for_a_gpu: bool) -> None:
         # Asked now, and not by each trial after all others have run.
         if for_a_gpu and not sees_a_gpu(folder):
             there = f"torch in d3rlpy's environment, {folder}, sees no GPU"
-            raise InputError("--device", there, "Remove the folder, so that it is made again, or leave --device out")
+            raise InputError("--device", there, "Make it again with a build of torch that does, or leave --device out")
     except D3rlpyError as error:
         raise UnsuccessfulError(str(error)) from error
 

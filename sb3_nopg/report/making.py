@@ -155,8 +155,7 @@ def make_report(
         advance()
     stressed = None if stress is None else StressPicture.of(stress)
     figures = None if stressed is None else stressed.figures
-    found = (returns, support, exits, model.num_timesteps, bandwidths, lag, followed, figures)
-    verdict, reasons = reach_verdict(*found, evaluation.estimator.model.share_under_control if on_model else None)
+    verdict, reasons = reach_verdict(returns, support, exits, model.num_timesteps, bandwidths, lag, followed, figures)
     starts = data.episode_starts
     summary = ReportSummary(
         verdict=verdict,

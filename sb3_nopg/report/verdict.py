@@ -34,9 +34,6 @@ LOST_CARE, LOST_NO = 0.1, 0.5
 SUCCESS_CARE, SUCCESS_NO = 0.9, 0.5
 # Share of the simulated rigs that hold. No more than care: the real one may differ from all of them.
 STRESS_CARE = 0.9
-# Share of the recorded actions that follow from the state. What an action does is learned from the rest: of scripted
-# demonstrations about half follow, and policies learned from them work; of a controller's 0.8 and more, and none does.
-CONTROLLED_CARE, CONTROLLED_NO = 0.65, 0.75
 # Bandwidth of a state or action, in standard deviations of the data.
 BROAD_CARE = 1.5
 # Returns of unlike policies differ by no less than this, in standard deviations of the values.
@@ -155,7 +152,6 @@ def reach_verdict(
     lag: ActionLag | None = None,
     trajectories: TrajectoryFigures | None = None,
     stress: StressFigures | None = None,
-    controlled: float | None = None,
 ) -> tuple[str, tuple[str, ...]]:
     """
     Trajectories through models of halves of the episodes come first. What the samples' kernels say about their own estimates
@@ -169,7 +165,6 @@ def reach_verdict(
     :param lag: of actions in the data; None where it is not known
     :param trajectories: predicted step by step; None where there are none
     :param stress: what became of the policy on simulated rigs; None where nobody has tried
-    :param controlled: share of the recorded actions that follow from the state; None where it is not known
     :return: ``"go"``, ``"care"`` or ``"no"``, and every objection, the grave ones first
     """
     reliable = trajectories is not None and not trajectories.poor
@@ -178,7 +173,6 @@ def reach_verdict(
         *_about_starts(support),
         *_about_trajectories(trajectories),
         *_about_stress(stress),
-        *_about_control(controlled),
     ]
     if not reliable:
         objections += [*_about_returns(returns), *_about_support(support), *_about_sight(returns, bandwidths)]
@@ -193,16 +187,6 @@ def reach_verdict(
     grave = [objection.text for objection in objections if objection.level == NO]
     light = [objection.text for objection in objections if objection.level == CARE]
     return NO if grave else CARE if light else GO, (*grave, *light)
-
-
-def _about_control(share: float | None) -> Iterator[Objection]:
-    if share is not None and share > CONTROLLED_CARE:
-        yield Objection(
-            NO if share > CONTROLLED_NO else CARE,
-            f"A controller was in charge while the data were recorded: {100 * share:.0f} % of the actions follow from the "
-            "state, and what an action does by itself is hardly in the data. Predictions for a policy that acts otherwise "
-            "cannot be relied on. Record again, with random actions added.",
-        )
 
 
 def _about_returns(returns: Returns) -> Iterator[Objection]:

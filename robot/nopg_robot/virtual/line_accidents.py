@@ -8,7 +8,7 @@ class LineAccidents:
     """
     What happens to the next answers of a board, which a class derived from this one carries to the computer.
 
-    What is to come are attributes of the class until an object has its own, so that no constructor must be called.
+    Counts are attributes of the class until an object sets its own: no constructor has to be called.
     """
 
     _n_corrupt = _n_truncate = _n_duplicate = _n_reorder = 0

@@ -231,12 +231,23 @@ def test_d3rlpy_is_installed_and_its_trials_are_added_if_one_wants_them(stand_in
 
 def test_d3rlpy_without_a_gpu_is_found_before_any_trial(stand_in, tmp_path):
     monkeypatch, command = stand_in
-    for name, found in (("make_environment", None), ("_check_device", None), ("sees_a_gpu", False)):
-        monkeypatch.setattr(command, name, lambda *_, found=found: found)
-    result = nopg("reproduce", "theory", "--with-d3rlpy", "--device", "cuda", "-o", tmp_path)
+    asked = []
+    monkeypatch.setattr(command, "make_environment", lambda folder: None)
+    monkeypatch.setattr(command, "_check_device", lambda *_: None)
+    monkeypatch.setattr(command, "sees_a_gpu", lambda folder: asked.append(folder))
+    own = command.load_experiment("theory")
+    with_iql = dataclasses.replace(own, d3rlpy_trials=lambda quick, n: [{"method": "IQL", "log": str(tmp_path / "log.txt")}])
+    monkeypatch.setattr(command, "load_experiment", lambda name: with_iql)
+    result = nopg("reproduce", "theory", "--with-d3rlpy", "--device", "cuda", "-o", tmp_path / "new")
     assert result.exit_code == 2
     assert "sees no GPU" in result.output
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "new").exists()
+    assert len(asked) == 1
+    # Nobody asks where none of its trials run here.
+    nopg("reproduce", "theory", "--with-d3rlpy", "--device", "cuda", "--report-only", "-o", tmp_path)
+    monkeypatch.setattr(command, "load_experiment", lambda name: own)
+    nopg("reproduce", "theory", "--seeds", 1, "--with-d3rlpy", "--device", "cuda", "-o", tmp_path)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from helpers.models import make_nopg
 from helpers.reports import line_data, quick_report, section
-from helpers.systems import cart, record
 from sb3_nopg import NOPGD, InputError, TransitionDataset
 from sb3_nopg.data.overlap import shared_rows
 from sb3_nopg.prediction.uncertainty import effective_sample_size
@@ -44,19 +43,6 @@ def test_starts_without_data_are_a_no_and_not_a_crash(tmp_path):
     half = quick_report(line_model(initial_states=[[0.0], [60.0]])).summary
     assert half.support.lost_starts == 0.5
     assert quick_report(line_model()).summary.support.lost_starts == 0.0
-
-
-def controlled(state, random):
-    return 0.03 * random - state.sum(axis=1, keepdims=True) / 2
-
-
-@pytest.mark.parametrize(("acts", "objects"), [({"act": controlled}, True), ({}, False)])
-def test_a_controller_in_charge_leaves_nothing_to_learn_from(acts, objects):
-    data = record(cart, start=(0.8, 0.8), **acts)
-    model = make_nopg("LinearPolicy", None, dataset=data, gamma=0.9, seed=0, device="cpu", initial_states=[[0.5, 0.0]])
-    summary = quick_report(model).summary
-    assert bool(reason_with(summary, "controller was in charge")) == objects
-    assert summary.verdict == "no" or not objects
 
 
 def test_nothing_is_visited_by_no_samples():

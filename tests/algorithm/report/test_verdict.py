@@ -173,23 +173,6 @@ def test_trajectories_know_limits_that_no_recorded_step_has_left():
     assert "3 % of the predicted trajectories" in replace(never, leaving=0.03).text()
 
 
-@pytest.mark.parametrize(
-    ("share", "verdict"),
-    [
-        (None, "go"),
-        (rules.CONTROLLED_CARE, "go"),
-        (rules.CONTROLLED_CARE + 0.01, "care"),
-        (rules.CONTROLLED_NO, "care"),
-        (rules.CONTROLLED_NO + 0.01, "no"),
-    ],
-)
-def test_data_of_a_controller_in_charge_do_not_tell_what_actions_do(share, verdict):
-    said, reasons = reach_verdict(RETURNS, SUPPORT, [], 100, trajectories=FOLLOWED, controlled=share)
-    assert said == verdict
-    assert all("controller was in charge" in reason for reason in reasons)
-    assert len(reasons) == (verdict != "go")
-
-
 def test_a_lag_that_the_model_of_the_trajectories_knows_is_no_objection():
     lag = ActionLag(1, (0.4, 0.1))
     assert reach_verdict(RETURNS, SUPPORT, [], 100, lag=lag) == ("care", (lag.remark,))
@@ -218,7 +201,6 @@ def test_the_guide_names_the_values_of_the_rules():
         (rules.LOST_CARE, rules.LOST_NO),
         (rules.SUCCESS_CARE, rules.SUCCESS_NO, POOR_MODEL),
         (rules.STRESS_CARE,),
-        (rules.CONTROLLED_CARE, rules.CONTROLLED_NO),
         (rules.BROAD_CARE,),
         (rules.BLIND_CARE,),
     ]

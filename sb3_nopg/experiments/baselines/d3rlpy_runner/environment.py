@@ -71,9 +71,15 @@ def sees_a_gpu(folder: pathlib.Path) -> bool:
 def _succeeds(folder: pathlib.Path, program: str) -> bool:
     command = [str(interpreter(folder)), "-c", program]
     try:
-        return subprocess.run(command, capture_output=True, timeout=300, check=False).returncode == 0
+        done = subprocess.run(command, capture_output=True, timeout=300, check=False, env=_without_paths())
+        return done.returncode == 0
     except (OSError, subprocess.TimeoutExpired) as error:
         raise D3rlpyError(f"The interpreter in {folder} does not run: {error}. Remove the folder and try again.") from error
+
+
+def _without_paths() -> dict[str, str]:
+    """What packages of this interpreter would be found by, in another's place of its own."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
 
 
 def run(command: Sequence[str], timeout_s: float, progress: Progress | None = None) -> None:
@@ -83,7 +89,6 @@ def run(command: Sequence[str], timeout_s: float, progress: Progress | None = No
     :param progress: called with every line that it says
     :raises D3rlpyError: where it cannot be started, fails or takes too long
     """
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     try:
         process = subprocess.Popen(
             list(command),
@@ -92,7 +97,7 @@ def run(command: Sequence[str], timeout_s: float, progress: Progress | None = No
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            env=environment,
+            env=_without_paths(),
             start_new_session=True,
         )
     except OSError as error:

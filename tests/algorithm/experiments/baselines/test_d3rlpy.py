@@ -145,9 +145,10 @@ def test_the_device_is_told(environment, device, gpu):
 def test_it_is_asked_whether_it_sees_a_gpu(tmp_path):
     python = interpreter(tmp_path)
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    assert sees_a_gpu(tmp_path) == th.cuda.is_available()
+    for does, sees in ((f'exec "{sys.executable}" "$@"', th.cuda.is_available()), ("exit 0", True), ("exit 1", False)):
+        python.write_text(f"#!/bin/sh\n{does}\n")
+        python.chmod(0o755)
+        assert sees_a_gpu(tmp_path) == sees
 
 
 @pytest.mark.slow
