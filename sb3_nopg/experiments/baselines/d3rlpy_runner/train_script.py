@@ -9,6 +9,8 @@ import sys
 from typing import Any
 
 import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
 
 # As d3rlpy calls what DEVICES has.
 _DEVICES = {"cpu": "cpu", "cuda": "cuda:0"}
@@ -19,9 +21,10 @@ def main(folder: pathlib.Path) -> None:
     :param folder: with ``data.npz``, observations normalised and actions scaled to [-1, 1], and ``settings.json``
     """
     import d3rlpy  # type: ignore[import-not-found]
-    import torch
 
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    if settings["device"] == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(f"torch {torch.__version__} of d3rlpy's environment sees no GPU")
     torch.set_num_threads(settings["n_threads"])
     with np.load(folder / "data.npz") as file:
         data = {name: file[name].astype(np.float32) for name in file.files}
@@ -30,11 +33,12 @@ def main(folder: pathlib.Path) -> None:
     algorithm.create_impl(data["observations"].shape[1:], data["actions"].shape[1])
     rng = np.random.default_rng(settings["seed"])
     n_steps, known = settings["n_steps"], data.pop("rows", np.arange(len(data["rewards"]))).astype(np.int64)
+    on_gpu = _UpdatesOnGpu(d3rlpy, algorithm, data, settings["batch_size"]) if settings["device"] == "cuda" else None
     for step in range(1, n_steps + 1):
         rows = known[rng.integers(len(known), size=settings["batch_size"])]
-        losses = algorithm.update(_batch(d3rlpy, data, rows))
+        losses = on_gpu(rows) if on_gpu else algorithm.update(_batch(d3rlpy, data, rows))
         if step % max(1, n_steps // 20) == 0:
-            told = ", ".join(f"{name} {value:.4g}" for name, value in losses.items())
+            told = ", ".join(f"{name} {float(value):.4g}" for name, value in losses.items())
             sys.stdout.write(f"step {step} of {n_steps}: {told}\n")
             sys.stdout.flush()
     layers = _layers(algorithm.impl.policy)
@@ -51,7 +55,6 @@ def _make(d3rlpy: Any, settings: dict[str, Any]) -> Any:
     if settings["algorithm"] == "iql":
         encoders["value_encoder_factory"] = encoder
     own = {"batch_size": settings["batch_size"], "gamma": settings["gamma"], **settings["changes"]}
-    # compile_graph stays off: its graphs of a GPU's work need torch.compile, and a compiler there.
     return config(**encoders, **own).create(device=_DEVICES[settings["device"]])
 
 
@@ -72,10 +75,79 @@ def _batch(d3rlpy: Any, data: dict[str, np.ndarray], rows: np.ndarray) -> Any:
     )
 
 
+class _UpdatesOnGpu:
+    """
+    d3rlpy's updates, each recorded once and played back: one starts hundreds of small kernels, which keeps the processor
+    busy for longer than the GPU. d3rlpy's own ``compile_graph`` records half of that, and needs a compiler.
+    """
+
+    #: TD3 updates its actor in every other, from the first on: one recording of each kind
+    _N_KINDS = 2
+
+    def __init__(self, d3rlpy: Any, algorithm: Any, data: dict[str, np.ndarray], batch_size: int):
+        from d3rlpy.algos.qlearning.torch import ddpg_impl  # type: ignore[import-not-found]
+
+        # Losses stay tensors, and distributions are not checked: to read numbers would be to wait for them.
+        ddpg_impl.asdict_as_float = lambda losses: {name: value.detach() for name, value in vars(losses).items()}
+        torch.distributions.Distribution.set_default_validate_args(False)
+        # d3rlpy rounds factors to ten bits on a GPU.
+        torch.set_float32_matmul_precision("highest")
+        for part in vars(algorithm.impl.modules).values():
+            if isinstance(part, d3rlpy.optimizers.OptimizerWrapper):
+                for group in part.optim.param_groups:
+                    group["capturable"] = True
+        self.algorithm, self.make_batch, self.n_done = algorithm, d3rlpy.torch_utility.TorchMiniBatch, 0
+        self.data = {name: torch.as_tensor(array, device=_DEVICES["cuda"]) for name, array in data.items()}
+        self.rows = torch.zeros(batch_size, dtype=torch.int64, device=_DEVICES["cuda"])
+        self.recordings: list[tuple[Any, dict[str, Any]]] = []
+        # Recordings want one that is not the usual, for what comes before them too.
+        self.stream = torch.cuda.Stream()
+
+    def __call__(self, rows: np.ndarray) -> dict[str, Any]:
+        """
+        :param rows: of the batch, (batch_size,)
+        :return: losses, which the next call overwrites
+        """
+        self.rows.copy_(torch.from_numpy(rows))
+        if self.n_done < 2 * self._N_KINDS:
+            # Makes gradients and the optimizers' moments, whose places in memory a recording holds.
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                losses = self._update()
+            torch.cuda.current_stream().wait_stream(self.stream)
+        else:
+            if len(self.recordings) < self._N_KINDS:
+                self.recordings.append(self._record())
+            graph, losses = self.recordings[self.n_done % self._N_KINDS]
+            graph.replay()
+        self.n_done += 1
+        return losses
+
+    def _update(self) -> dict[str, Any]:
+        batch = {name: values[self.rows] for name, values in self.data.items()}
+        batch |= {name: batch[name][:, None] for name in ("rewards", "terminals")}
+        batch.setdefault("next_actions", 0.0 * batch["actions"])
+        rest = {"returns_to_go": 0.0 * batch["rewards"], "intervals": 1.0 + 0.0 * batch["rewards"]}
+        return self.algorithm.impl.update(self.make_batch(**batch, **rest, device=_DEVICES["cuda"]), self.n_done)
+
+    def _record(self) -> tuple[Any, dict[str, Any]]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream), _NumbersMadeOnGpu():
+            losses = self._update()
+        return graph, losses
+
+
+class _NumbersMadeOnGpu(TorchFunctionMode):
+    """Numbers that ``torch.tensor`` would copy there from the processor, which cannot be recorded, are made there."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.tensor and isinstance(args[0], float):
+            return torch.full((), *args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
 def _layers(policy: Any) -> dict[str, np.ndarray]:
     """Weights and biases of a network that ends in tanh, first layer first."""
-    import torch
-
     linear = [
         module
         for name, module in policy.named_modules()
