@@ -3,7 +3,7 @@ Which method solves which task from how much data, as far as committed results t
 
     python benchmarks/which_method.py
 
-Of every comparison in results/reproduction, with d3rlpy's algorithms where they were run.
+Of every comparison in results/reproduction.
 """
 
 import gzip
@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.overview import LAST, NO_METHODS, write_overview
 from sb3_nopg.experiments.report import mean_interval
@@ -31,23 +30,9 @@ def trials_of(name: str) -> list[dict[str, Any]]:
     :param name: of a comparison
     :return: parameters and result of each trial
     """
-    folder = RESULTS / "reproduction"
-    trials = full_run(folder / f"{name}.json.gz")
-    trials += [trial for trial in full_run(folder / "with-d3rlpy" / f"{name}.json.gz") if _method(trial) in D3RLPY_METHODS]
+    numbers = json.loads(gzip.decompress((RESULTS / "reproduction" / f"{name}.json.gz").read_bytes()))
     # Ours are the first of all methods in figure and table.
-    return sorted(trials, key=lambda trial: (_method(trial) != OURS, _method(trial) != STOCHASTIC))
-
-
-def full_run(path: Path) -> list[dict[str, Any]]:
-    """
-    :param path: of its numbers
-    :return: parameters and result of each trial; none where it was not run
-    """
-    return json.loads(gzip.decompress(path.read_bytes()))["trials"] if path.exists() else []
-
-
-def _method(trial: dict[str, Any]) -> str:
-    return trial["trial"]["method"]
+    return sorted(numbers["trials"], key=lambda entry: [entry["trial"]["method"] != ours for ours in (OURS, STOCHASTIC)])
 
 
 def first_places() -> list[str]:
