@@ -81,9 +81,6 @@ class _UpdatesOnGpu:
     busy for longer than the GPU. d3rlpy's own ``compile_graph`` records half of that, and needs a compiler.
     """
 
-    #: TD3 updates its actor in every other, from the first on: one recording of each kind
-    _N_KINDS = 2
-
     def __init__(self, d3rlpy: Any, algorithm: Any, data: dict[str, np.ndarray], batch_size: int):
         from d3rlpy.algos.qlearning.torch import ddpg_impl  # type: ignore[import-not-found]
 
@@ -99,6 +96,8 @@ class _UpdatesOnGpu:
         self.algorithm, self.make_batch, self.n_done = algorithm, d3rlpy.torch_utility.TorchMiniBatch, 0
         self.data = {name: torch.as_tensor(array, device=_DEVICES["cuda"]) for name, array in data.items()}
         self.rows = torch.zeros(batch_size, dtype=torch.int64, device=_DEVICES["cuda"])
+        # TD3 and what follows from it update the actor in every other: one recording of each kind.
+        self.n_kinds: int = getattr(algorithm.config, "update_actor_interval", 1)
         self.recordings: list[tuple[Any, dict[str, Any]]] = []
         # Recordings want one that is not the usual, for what comes before them too.
         self.stream = torch.cuda.Stream()
@@ -109,16 +108,16 @@ class _UpdatesOnGpu:
         :return: losses, which the next call overwrites
         """
         self.rows.copy_(torch.from_numpy(rows))
-        if self.n_done < 2 * self._N_KINDS:
+        if self.n_done < 2 * self.n_kinds:
             # Makes gradients and the optimizers' moments, whose places in memory a recording holds.
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 losses = self._update()
             torch.cuda.current_stream().wait_stream(self.stream)
         else:
-            if len(self.recordings) < self._N_KINDS:
+            if len(self.recordings) < self.n_kinds:
                 self.recordings.append(self._record())
-            graph, losses = self.recordings[self.n_done % self._N_KINDS]
+            graph, losses = self.recordings[self.n_done % self.n_kinds]
             graph.replay()
         self.n_done += 1
         return losses
