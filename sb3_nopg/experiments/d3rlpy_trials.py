@@ -38,9 +38,14 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     trials = [trial for trial, _ in results if trial["method"] in METHODS]
     if not trials:
         return []
-    updates, n_seeds = max(trial["updates"] for trial in trials), len({trial["seed"] for trial in trials})
-    names = ", ".join(dict.fromkeys(trial["method"] for trial in trials))
+    updates = max(trial["updates"] for trial in trials)
+    seeds: dict[str, set[int]] = {}
+    for trial in trials:
+        seeds.setdefault(trial["method"], set()).add(trial["seed"])
+    most = max(len(of_method) for of_method in seeds.values())
+    fewer = "".join(f", {method} {len(of_method)}" for method, of_method in seeds.items() if len(of_method) < most)
     return [
-        f"{names}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their papers, and with "
-        f"normalised inputs; the last policy after {updates:,} updates; {n_seeds} seed{'s' * (n_seeds > 1)}."
+        f"{', '.join(seeds)}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their "
+        f"papers, and with normalised inputs; the last policy after {updates:,} updates; "
+        f"{most} seed{'s' * (most > 1)}{fewer}."
     ]

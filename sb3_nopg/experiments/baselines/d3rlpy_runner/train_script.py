@@ -36,7 +36,7 @@ def main(folder: pathlib.Path) -> None:
     on_gpu = _UpdatesOnGpu(d3rlpy, algorithm, data, settings["batch_size"]) if settings["device"] == "cuda" else None
     for step in range(1, n_steps + 1):
         rows = known[rng.integers(len(known), size=settings["batch_size"])]
-        losses = on_gpu(rows) if on_gpu else algorithm.update(_batch(d3rlpy, data, rows))
+        losses = on_gpu(rows) if on_gpu is not None else algorithm.update(_batch(d3rlpy, data, rows))
         if step % max(1, n_steps // 20) == 0:
             told = ", ".join(f"{name} {float(value):.4g}" for name, value in losses.items())
             sys.stdout.write(f"step {step} of {n_steps}: {told}\n")
@@ -87,7 +87,7 @@ class _UpdatesOnGpu:
         # Losses stay tensors, and distributions are not checked: to read numbers would be to wait for them.
         ddpg_impl.asdict_as_float = lambda losses: {name: value.detach() for name, value in vars(losses).items()}
         torch.distributions.Distribution.set_default_validate_args(False)
-        # d3rlpy rounds factors to ten bits on a GPU.
+        # d3rlpy lets a GPU round factors to ten bits; a processor does not.
         torch.set_float32_matmul_precision("highest")
         for part in vars(algorithm.impl.modules).values():
             if isinstance(part, d3rlpy.optimizers.OptimizerWrapper):
@@ -96,10 +96,10 @@ class _UpdatesOnGpu:
         self.algorithm, self.make_batch, self.n_done = algorithm, d3rlpy.torch_utility.TorchMiniBatch, 0
         self.data = {name: torch.as_tensor(array, device=_DEVICES["cuda"]) for name, array in data.items()}
         self.rows = torch.zeros(batch_size, dtype=torch.int64, device=_DEVICES["cuda"])
-        # TD3 and what follows from it update the actor in every other: one recording of each kind.
-        self.n_kinds: int = getattr(algorithm.config, "update_actor_interval", 1)
-        self.recordings: list[tuple[Any, dict[str, Any]]] = []
-        # Recordings want one that is not the usual, for what comes before them too.
+        # TD3 and what follows from it leave the actor alone in some updates: one recording with it, and one without.
+        self.actor_interval: int = getattr(algorithm.config, "update_actor_interval", 1)
+        self.recordings: dict[bool, tuple[Any, dict[str, Any]]] = {}
+        # Recording wants a stream other than the default, and for the updates before it the same one.
         self.stream = torch.cuda.Stream()
 
     def __call__(self, rows: np.ndarray) -> dict[str, Any]:
@@ -108,16 +108,17 @@ class _UpdatesOnGpu:
         :return: losses, which the next call overwrites
         """
         self.rows.copy_(torch.from_numpy(rows))
-        if self.n_done < 2 * self.n_kinds:
+        with_actor = self.n_done % self.actor_interval == 0
+        if self.n_done < 2 * self.actor_interval:
             # Makes gradients and the optimizers' moments, whose places in memory a recording holds.
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 losses = self._update()
             torch.cuda.current_stream().wait_stream(self.stream)
         else:
-            if len(self.recordings) < self.n_kinds:
-                self.recordings.append(self._record())
-            graph, losses = self.recordings[self.n_done % self.n_kinds]
+            if with_actor not in self.recordings:
+                self.recordings[with_actor] = self._record()
+            graph, losses = self.recordings[with_actor]
             graph.replay()
         self.n_done += 1
         return losses
@@ -125,8 +126,8 @@ class _UpdatesOnGpu:
     def _update(self) -> dict[str, Any]:
         batch = {name: values[self.rows] for name, values in self.data.items()}
         batch |= {name: batch[name][:, None] for name in ("rewards", "terminals")}
-        batch.setdefault("next_actions", 0.0 * batch["actions"])
-        rest = {"returns_to_go": 0.0 * batch["rewards"], "intervals": 1.0 + 0.0 * batch["rewards"]}
+        batch.setdefault("next_actions", torch.zeros_like(batch["actions"]))
+        rest = {"returns_to_go": torch.zeros_like(batch["rewards"]), "intervals": torch.ones_like(batch["rewards"])}
         return self.algorithm.impl.update(self.make_batch(**batch, **rest, device=_DEVICES["cuda"]), self.n_done)
 
     def _record(self) -> tuple[Any, dict[str, Any]]:
@@ -140,7 +141,7 @@ class _NumbersMadeOnGpu(TorchFunctionMode):
     """Numbers that ``torch.tensor`` would copy there from the processor, which cannot be recorded, are made there."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.tensor and isinstance(args[0], float):
+        if function is torch.tensor and args and isinstance(args[0], float):
             return torch.full((), *args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
@@ -166,7 +167,8 @@ def _check(layers: dict[str, np.ndarray], algorithm: Any, observations: np.ndarr
         values = values @ layers[f"weight_{index}"].T + layers[f"bias_{index}"]
         values = np.tanh(values) if index == n_layers - 1 else np.maximum(values, 0.0)
     difference = float(np.abs(values - algorithm.predict(observations)).max())
-    if not difference < 1e-4:
+    # Not a number where the training diverged, which whoever reads the layers says.
+    if difference >= 1e-4:
         raise RuntimeError(f"the actor's layers do not act as d3rlpy's policy does: they differ by {difference}")
 
 

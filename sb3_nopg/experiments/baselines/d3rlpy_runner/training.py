@@ -15,6 +15,7 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.buffer import spaces_of
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
+from sb3_nopg.experiments.baselines.d3rlpy_runner import train_script
 from sb3_nopg.experiments.baselines.d3rlpy_runner.environment import D3rlpyError, Progress, interpreter, run
 from sb3_nopg.experiments.experiment import DEVICES
 
@@ -26,7 +27,8 @@ _SIZES: dict[str, dict[str, Any]] = {
     "rebrac": {"batch_size": 1024, "hidden_units": (256, 256, 256), "critic_layer_norm": True},
 }
 ALGORITHMS = tuple(_SIZES)
-_SCRIPT = pathlib.Path(__file__).with_name("train_script.py")
+# Imported too, so that results are known to come from it.
+_SCRIPT = pathlib.Path(train_script.__file__)
 
 
 class NumpyPolicy:
