@@ -19,7 +19,7 @@ from sb3_nopg.experiments import load_experiment
 from sb3_nopg.experiments.d3rlpy_trials import METHODS as D3RLPY_METHODS
 from sb3_nopg.experiments.report import markdown_table
 from sb3_nopg.experiments.workers import run_one
-from which_method import COMPARISONS, RESULTS, full_run
+from which_method import COMPARISONS, RESULTS, trials_of
 
 # Ten minutes a trial take DDPG online, which learns by acting, and d3rlpy's. Value iteration was mostly run on a GPU.
 LEFT_OUT = ("DDPG online", "KBRL", *D3RLPY_METHODS)
@@ -28,7 +28,7 @@ LEFT_OUT = ("DDPG online", "KBRL", *D3RLPY_METHODS)
 def chosen(name: str, seed: int) -> list[dict[str, Any]]:
     """One of each method: of the seed, or where it has none of that, of any."""
     by_method: dict[str, list[dict[str, Any]]] = {}
-    for entry in full_run(RESULTS / "reproduction" / f"{name}.json.gz"):
+    for entry in trials_of(name):
         trial = entry["trial"]
         if "device" not in trial and trial["method"] not in LEFT_OUT and "return" in entry["result"]:
             by_method.setdefault(trial["method"], []).append(entry)
