@@ -269,7 +269,10 @@ def test_a_report_says_how_many_seeds_each_algorithm_has():
 
 def test_what_diverged_is_told(tmp_path):
     layers = {"weight_0": np.full((1, 2), np.nan), "bias_0": np.zeros(1)}
-    train_script._check(layers, SimpleNamespace(predict=lambda rows: np.full((len(rows), 1), np.nan)), np.zeros((3, 2)))
+    says_nothing = SimpleNamespace(predict=lambda rows: np.full((len(rows), 1), np.nan))
+    train_script._check(layers, says_nothing, np.zeros((3, 2)))
+    with pytest.raises(RuntimeError, match="do not act as d3rlpy's policy does"):
+        train_script._check({"weight_0": np.zeros((1, 2)), "bias_0": np.zeros(1)}, says_nothing, np.zeros((3, 2)))
     np.savez(tmp_path / "actor.npz", **layers)
     with pytest.raises(D3rlpyError, match="diverged"):
         _read_layers(tmp_path / "actor.npz")
