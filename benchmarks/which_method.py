@@ -25,14 +25,24 @@ A_TRIFLE = 1e-3
 COMPARISONS = ("pendulum-grid", "pendulum-random", "cartpole-random", "cartpole-swing-up", "mountain-car")
 
 
+def numbers_of(name: str) -> dict[str, Any]:
+    """
+    :param name: of a comparison
+    :return: the report's numbers: ``conditions`` and ``trials``, our own first
+    """
+    numbers = json.loads(gzip.decompress((RESULTS / "reproduction" / f"{name}.json.gz").read_bytes()))
+    # They are the first of all methods in figure and table, too.
+    ours_first = sorted(numbers["trials"], key=lambda entry: [entry["trial"]["method"] != ours for ours in (OURS, STOCHASTIC)])
+    return {**numbers, "trials": ours_first}
+
+
 def trials_of(name: str) -> list[dict[str, Any]]:
     """
     :param name: of a comparison
-    :return: parameters and result of each trial
+    :return: each trial with its parameters, result, seconds and version of the code
     """
-    numbers = json.loads(gzip.decompress((RESULTS / "reproduction" / f"{name}.json.gz").read_bytes()))
-    # Ours are the first of all methods in figure and table.
-    return sorted(numbers["trials"], key=lambda entry: [entry["trial"]["method"] != ours for ours in (OURS, STOCHASTIC)])
+    trials: list[dict[str, Any]] = numbers_of(name)["trials"]
+    return trials
 
 
 def first_places() -> list[str]:
@@ -78,7 +88,7 @@ def write(into: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for comparison in COMPARISONS:
-            (folder / f"{comparison}.json").write_text(json.dumps({"trials": trials_of(comparison)}), encoding="utf-8")
+            (folder / f"{comparison}.json").write_text(json.dumps(numbers_of(comparison)), encoding="utf-8")
         write_overview(folder, Extent())
         (into / "which_method.png").write_bytes((folder / "overview.png").read_bytes())
         text = (folder / "overview.md").read_text(encoding="utf-8")

@@ -6,11 +6,8 @@ method is judged by the policy that it ends with: the best of several that were 
 a user without one could choose.
 """
 
-import gzip
 import importlib
-import json
 import pathlib
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +19,7 @@ from sb3_nopg.common.files import replacing
 from sb3_nopg.experiments.comparison import SECONDS, Comparison
 from sb3_nopg.experiments.experiment import Result, Trial
 from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.numbers_file import read_numbers
 from sb3_nopg.experiments.report import NOTHING, markdown_table, new_figure, save_figure
 
 NAME = "overview"
@@ -122,18 +120,7 @@ def _read(folder: pathlib.Path, experiment: str, extent: Extent) -> list[tuple[T
     plain = folder / f"{extent.file_name(experiment)}.json"
     packed = plain.with_name(f"{plain.name}.gz")
     file = plain if plain.exists() else packed
-    if not file.exists():
-        return []
-    try:
-        content: Any = json.loads(file.read_bytes() if file is plain else gzip.decompress(file.read_bytes()))
-        return [({**entry["trial"]}, {**entry["result"]}) for entry in content["trials"]]
-    except (ValueError, LookupError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        again = f"nopg reproduce {experiment}{' --quick' * extent.quick} --report-only"
-        raise InputError(
-            str(file),
-            f"it is not a whole report ({type(error).__name__}: {error})",
-            f"Write it again with `{again}`, or move it elsewhere",
-        ) from error
+    return [(record.trial, record.result) for record in read_numbers(file, experiment)] if file.exists() else []
 
 
 def _notes(cells: Sequence[Cell], by_last: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from sb3_nopg.common.files import replacing
 from sb3_nopg.experiments.code_version import code_version
 from sb3_nopg.experiments.experiment import Experiment, Result, Trial
 from sb3_nopg.experiments.extent import Extent
+from sb3_nopg.experiments.numbers_file import read_numbers
 from sb3_nopg.experiments.report import conditions_line, write_numbers
 from sb3_nopg.experiments.results_file import Record, ResultsFile, trial_key
 from sb3_nopg.experiments.versions import counted_versions
@@ -27,6 +28,16 @@ def results_of(experiment: Experiment, folder: pathlib.Path) -> ResultsFile:
     return ResultsFile(folder / f"{experiment.name}.jsonl")
 
 
+def earlier_results(experiment: Experiment, folder: pathlib.Path) -> list[Record]:
+    """
+    :param experiment: of any extent
+    :param folder: that it was run in
+    :return: all, older first: the numbers of a report that was packed, ``NAME.json.gz``, then the lines of ``NAME.jsonl``
+    """
+    packed = folder / f"{experiment.name}.json.gz"
+    return [*(read_numbers(packed, experiment.name) if packed.exists() else []), *results_of(experiment, folder).read()]
+
+
 def known_results(experiment: Experiment, folder: pathlib.Path, any_code: bool) -> dict[str, Record]:
     """
     :param experiment: of any extent
@@ -36,7 +47,7 @@ def known_results(experiment: Experiment, folder: pathlib.Path, any_code: bool) 
     """
     code = code_version(experiment.run.__module__)
     known: dict[str, Record] = {}
-    for record in results_of(experiment, folder).read():
+    for record in earlier_results(experiment, folder):
         if not _is_of(experiment, record):
             continue
         has_todays = record.key in known and known[record.key].code == code
@@ -61,7 +72,7 @@ def for_report(experiment: Experiment, folder: pathlib.Path) -> Experiment | Non
     """
     if experiment.missing is None or experiment.missing() is None:
         return experiment
-    trials = [record.trial for record in results_of(experiment, folder).read() if _is_of(experiment, record)]
+    trials = [record.trial for record in earlier_results(experiment, folder) if _is_of(experiment, record)]
     if not trials:
         return None
     return experiment if experiment.told_by_results is None else experiment.told_by_results(trials)

@@ -24,7 +24,8 @@ def trials(returns, seconds=2.0, **more):
 
 
 def content(results):
-    return json.dumps({"conditions": {}, "trials": [{"trial": t, "result": r} for t, r in results]})
+    told = {"seconds": 1.0, "code": "abc", "versions": 0}
+    return json.dumps({"conditions": {"versions": [{}]}, "trials": [{"trial": t, "result": r, **told} for t, r in results]})
 
 
 RETURNS = {("NOPG-D, defaults", 100): [-900.0, -1100.0, -400.0], ("NOPG-D, defaults", 500): [-400.0], ("KBRL", 100): [-3000.0]}

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import gzip
 import json
 import math
 import os
@@ -104,6 +105,23 @@ def test_a_second_run_does_only_what_is_new(tmp_path):
     table = reproduce(experiment, tmp_path, n_seeds=5)
     assert executions(tmp_path) == [0, 1, 2, 3, 4]
     assert len(read_markdown_tables(table)[0]) == 5
+
+
+def test_a_run_goes_on_from_packed_numbers(tmp_path):
+    experiment = experiment_of(square, tmp_path)
+    table = reproduce(experiment, tmp_path / "before", n_seeds=3)
+    numbers, folder = tmp_path / "before" / "squares.json", tmp_path / "now"
+    folder.mkdir()
+    (folder / "squares.json.gz").write_bytes(gzip.compress(numbers.read_bytes()))
+    assert reproduce(experiment, folder, n_seeds=3, report_only=True) == table
+    assert (folder / "squares.json").read_bytes() == numbers.read_bytes()
+    reproduce(experiment, folder, n_seeds=5)
+    assert executions(tmp_path) == [0, 1, 2, 3, 4]
+    assert len(ResultsFile(folder / "squares.jsonl").read()) == 2
+    (folder / "squares.json.gz").write_bytes(b"half")
+    with pytest.raises(InputError, match=r"squares\.json\.gz: it is not a whole report"):
+        reproduce(experiment, folder, n_seeds=6)
+    assert executions(tmp_path) == [0, 1, 2, 3, 4]
 
 
 def test_results_of_other_code_are_not_used_unless_one_wants_them(tmp_path, monkeypatch):
