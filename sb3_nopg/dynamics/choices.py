@@ -12,6 +12,7 @@ import torch as th
 from sb3_nopg.common.errors import InputError
 from sb3_nopg.common.progress import Advance, nothing
 from sb3_nopg.data.action_lag import actions_follow_from_states
+from sb3_nopg.data.control import share_under_control
 from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import (
@@ -29,7 +30,7 @@ from sb3_nopg.dynamics.friction import Held
 from sb3_nopg.dynamics.friction_choice import choose_friction, with_friction
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import Form, Kernel, Samples
+from sb3_nopg.dynamics.regression import Form, Kernel, Samples, spread_of
 from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.dynamics.several_steps import RIDGES, choose_by_several_steps
 from sb3_nopg.dynamics.stop_choice import choose_stops
@@ -41,6 +42,8 @@ N_PARTS = 7
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number: after one step,
 # after several, and where actions follow from states.
 _EARLIER_COUNT, _COUNT_AHEAD, _COUNT_IF_PREDICTABLE = 1.2, 1.03, 1.5
+# Share of the recorded actions that follow from the states: of voltages that were drawn and held it is less than 0.3.
+_UNDER_CONTROL = 0.4
 # With fewer episodes, earlier steps are not asked for.
 _LEAST_EPISODES = 5
 # By which factor a larger ridge may predict one step worse.
@@ -129,30 +132,33 @@ def choose(
     data = replace(data, stops=choose_stops(data, widths))
     advance()
     numbers = _numbers_of_earlier(data, n_earlier)
-    n_earlier = _choose_earlier(data, widths, numbers)
+    form, ridges = Form(), RIDGES
+    if _turns(data, widths):
+        form, ridges, widths = Form(turning=True), RIDGES[-1:], tuple(width for width in widths if not math.isinf(width))
+    n_earlier = _choose_earlier(data, widths, numbers, form)
     advance()
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
-    ridge, errors = _choose_ridge(data, inputs, widths)
+    form, errors = _choose_ridge(data, inputs, widths, form, ridges)
     advance()
-    held = choose_friction(data, inputs, widths, ridge, errors)
+    held = choose_friction(data, inputs, widths, form, errors)
     if held:
         inputs = with_friction(data, inputs, held)
-        errors = share_unexplained(data, inputs, widths, form=Form(ridge=ridge))
+        errors = share_unexplained(data, inputs, widths, form=form)
     mean = errors.mean(dim=1)
     if float(mean[widest_good(mean, widths)]) > _EXPLAINED:
         with_products = with_friction(data, Inputs(ActionFeatures(n_actions, True), n_earlier), held)
-        squared = share_unexplained(data, with_products, widths, form=Form(ridge=ridge))
+        squared = share_unexplained(data, with_products, widths, form=form)
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
             _logger.info("The system is not affine in its actions: their products count too.")
     advance()
-    kernels = _choose_kernels(data, inputs, widths, ridge, errors)
+    kernels = _choose_kernels(data, inputs, widths, form, errors)
     left = _left(data, inputs, kernels)
     advance()
     if left > _NOISY:
         much = _COUNT_AHEAD if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
         more = [n for n in numbers if n >= n_earlier]
-        inputs, kernels = choose_by_several_steps(data, inputs, held, kernels, more, much)
+        inputs, kernels = choose_by_several_steps(data, inputs, held, kernels, more, much, ridges)
         left = _left(data, inputs, kernels)
     advance()
     reward = RewardChoice(None, 0.0)
@@ -171,23 +177,23 @@ def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel]) -> float:
 
 
 def _choose_kernels(
-    data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], form: Form, errors: th.Tensor
 ) -> tuple[Kernel, ...]:
     """
     :param data: recorded transitions
     :param inputs: of the regression
     :param widths: to choose from
-    :param ridge: of all samples
+    :param form: of the regression over all samples
     :param errors: share that kernels which look at all coordinates leave unexplained, at each width, of each coordinate
     :return: kernel of each coordinate's change
     """
     # One affine model goes on beyond the data: where it does nearly as well for all together, none is local by itself.
     if math.isinf(widths[widest_good(errors.mean(dim=1), widths)]):
-        return (Kernel(math.inf, Form(ridge=ridge)),) * errors.shape[1]
+        return (Kernel(math.inf, form),) * errors.shape[1]
 
     @cache
     def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
-        return share_unexplained(data, inputs, widths, form=Form(everywhere, ridge))
+        return share_unexplained(data, inputs, widths, form=replace(form, everywhere=everywhere))
 
     def choose_for(target: int) -> Kernel:
         everywhere, left = _choose_everywhere(
@@ -198,8 +204,7 @@ def _choose_kernels(
             _NOT_WORTH_A_KERNEL,
         )
         which = widest_good(left, widths, _NOT_WORTH_A_KERNEL)
-        form = Form(ridge=ridge) if math.isinf(widths[which]) else Form(everywhere, ridge)
-        return Kernel(widths[which], form)
+        return Kernel(widths[which], form if math.isinf(widths[which]) else replace(form, everywhere=everywhere))
 
     return tuple(choose_for(target) for target in range(errors.shape[1]))
 
@@ -220,27 +225,42 @@ def _numbers_of_earlier(data: Prepared, wanted: int | None) -> list[int]:
     return enough
 
 
-def _choose_earlier(data: Prepared, widths: tuple[float, ...], numbers: Sequence[int]) -> int:
+def _turns(data: Prepared, widths: tuple[float, ...]) -> bool:
+    """
+    Whether one formula with products tells what actions do. Local maps know it best where actions were free. Under a
+    controller, or one signal again and again, they take for its effect what the state did by itself.
+    """
+    n_bent, n_terms = int(data.coordinates.bent.sum()), _n_coefficients(data, MOST_EARLIER)
+    # An infinite width is asked for by who wants one affine model.
+    if not n_bent or math.isinf(min(widths)) or data.free_steps.sum() < ROWS_A_COEFFICIENT * (1 + 2 * n_bent) * n_terms:
+        return False
+    points = data.coordinates.embed(data.states, spread_of(data.states)).numpy()
+    return share_under_control(data.dataset, points) > _UNDER_CONTROL
+
+
+def _choose_earlier(data: Prepared, widths: tuple[float, ...], numbers: Sequence[int], form: Form) -> int:
     """How many earlier steps count at least, by what one step shows."""
     if len(numbers) == 1:
         return numbers[0]
     # All on the rows of the last, or they could not be compared.
     rows, features = data.rows(numbers[-1]), ActionFeatures(data.actions.shape[1])
-    errors = {n: share_unexplained(data, Inputs(features, n), widths, rows) for n in numbers}
+    errors = {n: share_unexplained(data, Inputs(features, n), widths, rows, form) for n in numbers}
     least = min(float(error.mean(dim=1).min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
     return next(n for n in numbers if float(errors[n].mean(dim=1).min()) <= much * least + _EXPLAINED)
 
 
-def _choose_ridge(data: Prepared, inputs: Inputs, widths: tuple[float, ...]) -> tuple[float, th.Tensor]:
-    """The largest ridge that predicts nearly as well as the best, and what is unexplained with it, at each width."""
-    errors = {ridge: share_unexplained(data, inputs, widths, form=Form(ridge=ridge)) for ridge in RIDGES}
+def _choose_ridge(
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], form: Form, ridges: Sequence[float]
+) -> tuple[Form, th.Tensor]:
+    """The form with the largest ridge that predicts nearly as well as the best, and what it leaves at each width."""
+    errors = {ridge: share_unexplained(data, inputs, widths, form=replace(form, ridge=ridge)) for ridge in ridges}
     least = {ridge: float(error.mean(dim=1).min()) for ridge, error in errors.items()}
     enough = _AS_GOOD_WHEN_SHRUNK * min(least.values())
     # What it shrinks, noise would move.
     ridge = max(ridge for ridge, error in least.items() if error <= enough)
-    return ridge, errors[ridge]
+    return replace(form, ridge=ridge), errors[ridge]
 
 
 def _choose_everywhere(

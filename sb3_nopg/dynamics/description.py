@@ -38,6 +38,8 @@ def described(model: Described, names: Sequence[str] | None = None) -> list[tupl
         ("bandwidth", _bandwidths(model, names)),
         ("earlier steps", _earlier(choices.n_earlier_steps)),
     ]
+    if any(kernel.form.turning for kernel in choices.kernels):
+        lines.append(("control", "actions follow from states: what they do is one formula, with sines and cosines of angles"))
     if choices.products:
         lines.append(("actions", "their products count too: the system is not affine in them"))
     if choices.held:

@@ -29,13 +29,13 @@ def with_friction(data: Prepared, inputs: Inputs, held: Sequence[Held]) -> Input
 
 
 def choose_friction(
-    data: Prepared, inputs: Inputs, widths: tuple[float, ...], ridge: float, errors: th.Tensor
+    data: Prepared, inputs: Inputs, widths: tuple[float, ...], form: Form, errors: th.Tensor
 ) -> tuple[Held, ...]:
     """
     :param data: recorded transitions
     :param inputs: of the regression
     :param widths: of the kernel
-    :param ridge: of all samples
+    :param form: of the regression over all samples
     :param errors: share that is unexplained without friction, at each width, of each coordinate
     """
     samples, found = data.samples(inputs, data.rows(inputs.n_earlier)), []
@@ -47,7 +47,7 @@ def choose_friction(
         without = float(errors[which, number])
         if bent or without < _NOT_WORTH_A_LOOK:
             continue
-        tried, kernel = {}, Kernel(widths[which], Form(ridge=ridge))
+        tried, kernel = {}, Kernel(widths[which], form)
         for share in _SIZES:
             held = Held(number, share * float(spread[number]))
             held_too = with_friction(data, inputs, [held])

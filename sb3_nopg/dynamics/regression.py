@@ -9,6 +9,8 @@ that bend the system, and a ridge regression on (1, x_j − x, u_j) gives
 Because the weights do not see the action, all three are functions of the state alone, computed once for each. What a
 neighbourhood cannot tell (a direction in which nothing varies there) is taken from one regression over all data, towards
 which the ridge shrinks: on a single demonstrated curve, actions follow from states, and only the whole tells what they do.
+Where angles go far, one formula for the whole has products with their sines and cosines: a hanging pole, pushed by a signal,
+then tells what a push does to an upright one that nobody ever let fall.
 """
 
 import math
@@ -103,10 +105,13 @@ class Form:
     :param everywhere: coordinates that enter it and not its kernel: in these, one affine function goes for all
     :param ridge: of standardised inputs, for all samples. Where earlier steps enter, velocities and changes of places say
         nearly the same: without it, large coefficients that hold each other would answer to every bit of noise.
+    :param turning: whether the regression over all samples has products with sines and cosines of angles that go far, and
+        alone tells what inputs do
     """
 
     everywhere: tuple[int, ...] = ()
     ridge: float = LEAST_RIDGE
+    turning: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,10 +157,11 @@ class AffineRegression:
 
     :param samples: to fit
     :param ridge: of standardised inputs
+    :param turning: whether its slopes in all else turn with such angles: s + s' sin x + s'' cos x, as a rigid body's do
     """
 
-    def __init__(self, samples: Samples, ridge: float = LEAST_RIDGE):
-        self._coordinates = samples.coordinates
+    def __init__(self, samples: Samples, ridge: float = LEAST_RIDGE, turning: bool = False):
+        self._coordinates, self._turning = samples.coordinates, turning
         self._mean, self._scale = samples.states.mean(dim=0), spread_of(samples.states)
         self._input_mean, self._input_scale = samples.inputs.mean(dim=0), spread_of(samples.inputs)
         features, target_scale = self.features(samples.states, samples.inputs), spread_of(samples.targets)
@@ -170,12 +176,22 @@ class AffineRegression:
         return self._coordinates.bent
 
     def features(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
-        """1, straight coordinates, sine and cosine of bent ones, inputs: (n, g)."""
+        """1, straight coordinates, sine and cosine of bent ones, inputs; products of these with those: (n, g)."""
         bent = self._bent
-        straight = (states[:, ~bent] - self._mean[~bent]) / self._scale[~bent]
-        inputs = (inputs - self._input_mean) / self._input_scale
-        one = states.new_ones(len(states), 1)
-        return th.cat([one, straight, states[:, bent].sin(), states[:, bent].cos(), inputs], dim=1)
+        sines, cosines = states[:, bent].sin(), states[:, bent].cos()
+        straight, inputs = self._standardised(states, inputs)
+        columns = [states.new_ones(len(states), 1), straight, sines, cosines, inputs]
+        if self._turning:
+            turned = th.cat([straight, inputs], dim=1)
+            columns += [(wave[..., None] * turned[:, None]).flatten(1) for wave in (sines, cosines)]
+        return th.cat(columns, dim=1)
+
+    def _standardised(self, states: th.Tensor, inputs: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+        straight = ~self._bent
+        return (
+            (states[:, straight] - self._mean[straight]) / self._scale[straight],
+            (inputs - self._input_mean) / self._input_scale,
+        )
 
     def predict(self, states: th.Tensor, inputs: th.Tensor) -> th.Tensor:
         """
@@ -216,8 +232,32 @@ class AffineRegression:
             )
             angle = states[:, None, bent]
             state_slope[..., bent] = of_sine * angle.cos() - of_cosine * angle.sin()
-        action_slope = (slopes[:, n_straight + 2 * n_bent :] / self._input_scale).expand(n, -1, p).clone()
+        of_inputs = slopes[:, n_straight + 2 * n_bent : n_straight + 2 * n_bent + p]
+        action_slope = (of_inputs / self._input_scale).expand(n, -1, p).clone()
+        if self._turning:
+            self._turn(states, state_slope, action_slope)
         return AffineMaps(self.predict(states, states.new_zeros(n, p)), state_slope, action_slope)
+
+    def _turn(self, states: th.Tensor, state_slope: th.Tensor, action_slope: th.Tensor) -> None:
+        """
+        Add what the products say to tangents where no input is.
+
+        :param states: (m, d)
+        :param state_slope: (m, t, d)
+        :param action_slope: (m, t, p)
+        """
+        bent, n_inputs = self._bent, len(self._input_scale)
+        sines, cosines = states[:, bent].sin(), states[:, bent].cos()
+        turned = th.cat(self._standardised(states, states.new_zeros(len(states), n_inputs)), dim=1)  # (m, r)
+        n_products = 2 * sines.shape[1] * turned.shape[1]
+        products = self.coefficients[len(self.coefficients) - n_products :].T  # (t, 2 b r)
+        by_sine, by_cosine = products.unflatten(1, (2, sines.shape[1], turned.shape[1])).unbind(1)  # (t, b, r)
+        slopes = th.einsum("mb,tbr->mtr", sines, by_sine) + th.einsum("mb,tbr->mtr", cosines, by_cosine)
+        of_straight, of_inputs = slopes.split([turned.shape[1] - n_inputs, n_inputs], dim=2)
+        state_slope[..., ~bent] += of_straight / self._scale[~bent]
+        of_sine, of_cosine = (th.einsum("tbr,mr->mtb", by, turned) for by in (by_sine, by_cosine))
+        state_slope[..., bent] += of_sine * cosines[:, None] - of_cosine * sines[:, None]
+        action_slope += of_inputs / self._input_scale
 
 
 class LocalAffineRegression:
@@ -230,7 +270,7 @@ class LocalAffineRegression:
     def __init__(self, samples: Samples, bandwidth: float = math.inf, form: Form | None = None):
         form = form or Form()
         self.samples, self.bandwidth = samples, bandwidth
-        self.whole = AffineRegression(samples, form.ridge)
+        self.whole, self._turning = AffineRegression(samples, form.ridge, form.turning), form.turning
         self.scale = spread_of(samples.states)
         self._kernel_scale = self.scale.clone()
         self._kernel_scale[[*form.everywhere]] = math.inf
@@ -274,6 +314,9 @@ class LocalAffineRegression:
         way = samples.coordinates.difference(samples.states[nearest], states[:, None]) / self.scale
         squared = (way * self.scale / self._kernel_scale).square().sum(dim=-1)
         inputs = (samples.inputs[nearest] - self._input_mean) / self._input_scale
+        if self._turning:
+            # Where actions follow from states, a neighbourhood cannot tell the one's effect from the other's.
+            inputs = th.zeros_like(inputs)
         regressors = th.cat([th.ones_like(squared)[..., None], way, inputs], dim=-1)  # (m, k, 1 + d + p)
         # The ordering of the embedding and of differences may part a little on a circle.
         enough = squared.sort(dim=1).values[:, min(_SAMPLES_A_COEFFICIENT * self.n_coefficients, k) - 1, None]

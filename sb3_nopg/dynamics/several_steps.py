@@ -34,7 +34,13 @@ _AS_GOOD = 1.01
 
 
 def choose_by_several_steps(
-    data: Prepared, inputs: Inputs, held: Sequence[Held], kernels: Sequence[Kernel], numbers: Sequence[int], much: float
+    data: Prepared,
+    inputs: Inputs,
+    held: Sequence[Held],
+    kernels: Sequence[Kernel],
+    numbers: Sequence[int],
+    much: float,
+    ridges: Sequence[float] = RIDGES,
 ) -> tuple[Inputs, tuple[Kernel, ...]]:
     """
     :param data: recorded transitions
@@ -43,6 +49,7 @@ def choose_by_several_steps(
     :param kernels: of each coordinate's change, as one step chose them
     :param numbers: of earlier steps, to choose from
     :param much: as few of them as leave no more than this factor of what the best number leaves
+    :param ridges: to choose from
     :return: the same with another number of earlier steps, and another ridge
     """
     is_affine = all(kernel.is_affine for kernel in kernels)
@@ -50,13 +57,13 @@ def choose_by_several_steps(
     if not len(places):
         return inputs, tuple(kernels)
     of_number = {n: with_friction(data, Inputs(inputs.features, n), held) for n in numbers}
-    of_ridge = {ridge: tuple(_shrunk(kernel, ridge) for kernel in kernels) for ridge in RIDGES}
+    of_ridge = {ridge: tuple(_shrunk(kernel, ridge) for kernel in kernels) for ridge in ridges}
     left = {
-        (n, ridge): share_unexplained_ahead(data, of_number[n], of_ridge[ridge], places) for n in numbers for ridge in RIDGES
+        (n, ridge): share_unexplained_ahead(data, of_number[n], of_ridge[ridge], places) for n in numbers for ridge in ridges
     }
-    least = {n: min(left[n, ridge] for ridge in RIDGES) for n in numbers}
+    least = {n: min(left[n, ridge] for ridge in ridges) for n in numbers}
     n = min(n for n in numbers if least[n] <= much * min(least.values()))
-    ridge = max(ridge for ridge in RIDGES if left[n, ridge] <= _AS_GOOD * least[n])
+    ridge = max(ridge for ridge in ridges if left[n, ridge] <= _AS_GOOD * least[n])
     return of_number[n], of_ridge[ridge]
 
 

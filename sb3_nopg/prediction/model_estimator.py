@@ -12,8 +12,8 @@ from sb3_nopg.bellman.bundle import Bundle, Friction
 from sb3_nopg.bellman.on_nodes import NodeEquation
 from sb3_nopg.bellman.riccati import LinearController, best_controller, riccati_controller
 from sb3_nopg.bellman.value_iteration import GreedyChoice, iterate_values
+from sb3_nopg.data.control import share_under_control
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.data.episode_labels import units_of_each
 from sb3_nopg.dynamics.costs import Costs
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.prepared import Prepared
@@ -30,8 +30,6 @@ _CHANGE_COST, _DISTANCE_COST = 0.1, 0.2
 # What a policy in training has to overcome: so much of a small action has an effect, from trajectory to trajectory, and so
 # large is a small one, as a share of half the range.
 _EFFECTS, _SMALL_ACTION = (0.5, 1.2), 0.4
-# Episodes that are held against all others, to see whether somebody was in control.
-_MOST_EPISODES_COMPARED = 20
 # Start states that nodes are put at.
 _MOST_NODE_STARTS = 200
 
@@ -140,24 +138,8 @@ class ModelEstimator:
 
     @cached_property
     def share_under_control(self) -> float:
-        """
-        How much of the recorded actions follows from the states, from 0 for random ones to 1: what is explained of them by
-        what was done in other episodes at the states next to theirs. With one episode nothing is known of that.
-        """
-        units, actions = units_of_each(self.dataset), self.dataset.actions.reshape(len(self.dataset), -1).astype(np.float64)
-        deviation = actions.std(axis=0)
-        if len(np.unique(units)) < 2 or not deviation.any():
-            return 0.0
-        # Whatever their units, all count alike; what never changes does not.
-        actions = actions[:, deviation > 0.0] / deviation[deviation > 0.0]
-        embedded, missed = self._sample_tree.data, np.zeros(len(units))
-        some = np.unique(units)[:_MOST_EPISODES_COMPARED]
-        for unit in some:
-            own = units == unit
-            nearest = scipy.spatial.cKDTree(embedded[~own]).query(embedded[own])[1]
-            missed[own] = np.square(actions[own] - actions[~own][nearest]).mean(axis=1)
-        # Two actions that have nothing to do with one another differ by twice the variance, which is one.
-        return float(max(0.0, 1.0 - missed[np.isin(units, some)].mean() / 2.0))
+        """How much of the recorded actions follows from the states, from 0 for random ones to 1."""
+        return share_under_control(self.dataset, self._sample_tree.data)
 
     @property
     def reward_size(self) -> float:

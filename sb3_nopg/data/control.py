@@ -1,0 +1,34 @@
+"""Whether somebody was in control while data were recorded."""
+
+import numpy as np
+import scipy
+
+from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.data.episode_labels import units_of_each
+
+# Episodes that are held against all others.
+_MOST_EPISODES_COMPARED = 20
+
+
+def share_under_control(dataset: TransitionDataset, points: np.ndarray) -> float:
+    """
+    How much of the recorded actions follows from the states, from 0 for random ones to 1: what is explained of them by what
+    was done in other episodes at the states next to theirs. With one episode nothing is known of that.
+
+    :param dataset: recorded transitions
+    :param points: their states, as points whose distances tell which are next to which, (n, k)
+    """
+    units, actions = units_of_each(dataset), dataset.actions.reshape(len(dataset), -1).astype(np.float64)
+    deviation = actions.std(axis=0)
+    if len(np.unique(units)) < 2 or not deviation.any():
+        return 0.0
+    # Whatever their units, all count alike; what never changes does not.
+    actions = actions[:, deviation > 0.0] / deviation[deviation > 0.0]
+    missed = np.zeros(len(units))
+    some = np.unique(units)[:_MOST_EPISODES_COMPARED]
+    for unit in some:
+        own = units == unit
+        nearest = scipy.spatial.cKDTree(points[~own]).query(points[own])[1]
+        missed[own] = np.square(actions[own] - actions[~own][nearest]).mean(axis=1)
+    # Two actions that have nothing to do with one another differ by twice the variance, which is one.
+    return float(max(0.0, 1.0 - missed[np.isin(units, some)].mean() / 2.0))
