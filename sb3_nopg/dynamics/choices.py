@@ -42,8 +42,8 @@ N_PARTS = 7
 # As few earlier steps as leave no more than this factor unexplained of what is left with the best number: after one step,
 # after several, and where actions follow from states.
 _EARLIER_COUNT, _COUNT_AHEAD, _COUNT_IF_PREDICTABLE = 1.2, 1.03, 1.5
-# Share of the recorded actions that follow from the states: of voltages that were drawn and held it is less than 0.3.
-_UNDER_CONTROL = 0.4
+# Share of the recorded actions that follow from the states: of voltages that were drawn and held it is less than 0.4.
+_UNDER_CONTROL = 0.5
 # With fewer episodes, earlier steps are not asked for.
 _LEAST_EPISODES = 5
 # By which factor a larger ridge may predict one step worse.
