@@ -6,8 +6,8 @@ import scipy
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import units_of_each
 
-# Episodes that are held against all others.
-_MOST_EPISODES_COMPARED = 20
+# Episodes that are held against all others, and steps of these, evenly thinned where there are more.
+_MOST_EPISODES_COMPARED, _MOST_OTHERS = 20, 50_000
 
 
 def share_under_control(dataset: TransitionDataset, points: np.ndarray) -> float:
@@ -28,7 +28,9 @@ def share_under_control(dataset: TransitionDataset, points: np.ndarray) -> float
     some = np.unique(units)[:_MOST_EPISODES_COMPARED]
     for unit in some:
         own = units == unit
-        nearest = scipy.spatial.cKDTree(points[~own]).query(points[own])[1]
-        missed[own] = np.square(actions[own] - actions[~own][nearest]).mean(axis=1)
+        others = np.flatnonzero(~own)
+        others = others[:: len(others) // _MOST_OTHERS + 1]
+        nearest = others[scipy.spatial.cKDTree(points[others]).query(points[own])[1]]
+        missed[own] = np.square(actions[own] - actions[nearest]).mean(axis=1)
     # Two actions that have nothing to do with one another differ by twice the variance, which is one.
     return float(max(0.0, 1.0 - missed[np.isin(units, some)].mean() / 2.0))

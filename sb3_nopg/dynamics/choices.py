@@ -127,13 +127,15 @@ def choose(
     :param reward_is_given: whether there is nothing to choose about it
     :param advance: called after each of :data:`N_PARTS` parts
     """
-    widths = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
+    widths: tuple[float, ...] = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
+    ridges: Sequence[float] = RIDGES
     n_actions = data.actions.shape[1]
     data = replace(data, stops=choose_stops(data, widths))
     advance()
     numbers = _numbers_of_earlier(data, n_earlier)
-    form, ridges = Form(), RIDGES
+    form = Form()
     if _turns(data, widths):
+        # Products say nearly the same as each other, so they are shrunk, and neighbourhoods correct what that takes away.
         form, ridges, widths = Form(turning=True), RIDGES[-1:], tuple(width for width in widths if not math.isinf(width))
     n_earlier = _choose_earlier(data, widths, numbers, form)
     advance()
