@@ -119,8 +119,8 @@ def _coverage_notes(results: Sequence[tuple[Trial, Result]]) -> list[str]:
     if recorded["upright_x_m"] is not None:
         low, high = recorded["upright_x_m"]
         text += f", x from {low:.2f} to {high:.2f} m; a linear function of the state explains "
-        text += f"{100 * recorded['voltage_follows']:.0f} % of the variance of their voltages, and only the rest tells what a "
-        text += "voltage does apart from what the state does"
+        text += f"{100 * recorded['voltage_follows']:.0f} % of the variance of their voltages: these steps alone hardly "
+        text += "tell what a voltage does"
     return [f"{text}. Flights that balance start anywhere within ±{_OPERATOR_REACH_M:.2f} m."]
 
 
