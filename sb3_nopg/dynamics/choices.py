@@ -44,6 +44,9 @@ N_PARTS = 7
 _EARLIER_COUNT, _COUNT_AHEAD, _COUNT_IF_PREDICTABLE = 1.2, 1.03, 1.5
 # Share of the recorded actions that follow from the states: of voltages that were drawn and held it is less than 0.4.
 _UNDER_CONTROL = 0.5
+# The formula for such data leaves no more than this factor of what is unexplained without it: what predicts what was recorded
+# need not know what actions do, but a formula that cannot even predict that is none.
+_AS_GOOD_TURNING = 1.5
 # With fewer episodes, earlier steps are not asked for.
 _LEAST_EPISODES = 5
 # By which factor a larger ridge may predict one step worse.
@@ -128,16 +131,63 @@ def choose(
     :param advance: called after each of :data:`N_PARTS` parts
     """
     widths: tuple[float, ...] = BANDWIDTHS if bandwidth is None else (float(bandwidth),)
-    ridges: Sequence[float] = RIDGES
-    n_actions = data.actions.shape[1]
     data = replace(data, stops=choose_stops(data, widths))
     advance()
     numbers = _numbers_of_earlier(data, n_earlier)
-    form = Form()
-    if _turns(data, widths):
+    found = _choose_regressions(data, numbers, widths, RIDGES, Form(), advance)
+    # An infinite width is asked for by who wants one affine model.
+    if found.unexplained > _NOISY and not math.isinf(min(widths)) and _is_under_control(data):
+        finite = tuple(width for width in widths if not math.isinf(width))
         # Products say nearly the same as each other, so they are shrunk, and neighbourhoods correct what that takes away.
-        form, ridges, widths = Form(turning=True), RIDGES[-1:], tuple(width for width in widths if not math.isinf(width))
-    n_earlier = _choose_earlier(data, widths, numbers, form)
+        turning = _choose_regressions(data, numbers, finite, RIDGES[-1:], Form(turning=True))
+        if turning.unexplained <= _AS_GOOD_TURNING * found.unexplained:
+            _logger.info("Actions follow from states: one formula with sines and cosines of angles tells what they do.")
+            found = turning
+    advance()
+    reward = RewardChoice(None, 0.0)
+    if not reward_is_given:
+        reward = _choose_reward(data, found.inputs)
+    advance()
+    inputs = found.inputs
+    return Choices(
+        found.kernels, inputs.n_earlier, inputs.features.quadratic, found.unexplained, reward, found.held, data.stops
+    )
+
+
+@dataclass(frozen=True)
+class _Regressions:
+    """
+    What the changes are learned from, and how.
+
+    :param inputs: beside the state
+    :param held: coordinates that dry friction holds
+    :param kernels: of each coordinate's change
+    :param unexplained: share of the changes' variance, after one step
+    """
+
+    inputs: Inputs
+    held: tuple[Held, ...]
+    kernels: tuple[Kernel, ...]
+    unexplained: float
+
+
+def _choose_regressions(
+    data: Prepared,
+    numbers: Sequence[int],
+    widths: tuple[float, ...],
+    ridges: Sequence[float],
+    form: Form,
+    advance: Advance = nothing,
+) -> _Regressions:
+    """
+    :param data: recorded transitions
+    :param numbers: of earlier steps, to choose from
+    :param widths: to choose from
+    :param ridges: to choose from
+    :param form: of the regression over all samples, but for its ridge
+    :param advance: called after each of four parts
+    """
+    n_actions, n_earlier = data.actions.shape[1], _choose_earlier(data, widths, numbers, form)
     advance()
     inputs = Inputs(ActionFeatures(n_actions), n_earlier)
     form, errors = _choose_ridge(data, inputs, widths, form, ridges)
@@ -162,12 +212,21 @@ def choose(
         more = [n for n in numbers if n >= n_earlier]
         inputs, kernels = choose_by_several_steps(data, inputs, held, kernels, more, much, ridges)
         left = _left(data, inputs, kernels)
-    advance()
-    reward = RewardChoice(None, 0.0)
-    if not reward_is_given:
-        reward = _choose_reward(data, inputs)
-    advance()
-    return Choices(kernels, inputs.n_earlier, inputs.features.quadratic, left, reward, held, data.stops)
+    return _Regressions(inputs, held, kernels, left)
+
+
+def _is_under_control(data: Prepared) -> bool:
+    """
+    Whether actions follow from states, and enough is known of angles that go far to tell nevertheless what they do. Local maps
+    know it best where actions were free. Under a controller, or one signal again and again, they take for an action's effect
+    what the state did by itself.
+    """
+    n_bent, n_terms = int(data.coordinates.bent.sum()), _n_coefficients(data, MOST_EARLIER)
+    # Without episodes, the states next to one are those before and after it.
+    if not n_bent or data.labels is None or data.free_steps.sum() < ROWS_A_COEFFICIENT * (1 + 2 * n_bent) * n_terms:
+        return False
+    points = data.coordinates.embed(data.states, spread_of(data.states)).numpy()
+    return share_under_control(data.dataset, points) > _UNDER_CONTROL
 
 
 def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel]) -> float:
@@ -227,19 +286,6 @@ def _numbers_of_earlier(data: Prepared, wanted: int | None) -> list[int]:
     return enough
 
 
-def _turns(data: Prepared, widths: tuple[float, ...]) -> bool:
-    """
-    Whether one formula with products tells what actions do. Local maps know it best where actions were free. Under a
-    controller, or one signal again and again, they take for its effect what the state did by itself.
-    """
-    n_bent, n_terms = int(data.coordinates.bent.sum()), _n_coefficients(data, MOST_EARLIER)
-    # An infinite width is asked for by who wants one affine model.
-    if not n_bent or math.isinf(min(widths)) or data.free_steps.sum() < ROWS_A_COEFFICIENT * (1 + 2 * n_bent) * n_terms:
-        return False
-    points = data.coordinates.embed(data.states, spread_of(data.states)).numpy()
-    return share_under_control(data.dataset, points) > _UNDER_CONTROL
-
-
 def _choose_earlier(data: Prepared, widths: tuple[float, ...], numbers: Sequence[int], form: Form) -> int:
     """How many earlier steps count at least, by what one step shows."""
     if len(numbers) == 1:
@@ -285,7 +331,7 @@ def _choose_everywhere(
     """
     straight = [number for number, bent in enumerate(coordinates.bent.tolist()) if not bent]
     chosen: tuple[int, ...] = ()
-    # One that looks at nothing is one affine model, which is among the widths.
+    # One that looks at nothing is one affine model, which is among the widths, or one formula, which is not wanted alone.
     while len(chosen) < coordinates.dim - 1 and not math.isinf(widths[widest_good(errors, widths)]):
         tried = {number: errors_without(tuple(sorted((*chosen, number)))) for number in straight if number not in chosen}
         if not tried:

@@ -22,7 +22,7 @@ from sb3_nopg.dynamics.cross_validation import LeftOut
 from sb3_nopg.dynamics.model import DynamicsModel
 from sb3_nopg.dynamics.model_settings import check_model_settings
 from sb3_nopg.dynamics.prepared import Prepared
-from sb3_nopg.dynamics.regression import Form, Kernel
+from sb3_nopg.dynamics.regression import Kernel
 from sb3_nopg.dynamics.stepping import Stepper
 
 # More places to start from only take longer.
@@ -220,7 +220,7 @@ def _one_affine(part: TransitionDataset, model: DynamicsModel, **fit_settings: A
     if choices.is_affine and not choices.products and not choices.held:
         return model
     like = copy.copy(model)
-    everywhere = tuple(Kernel(math.inf, Form(ridge=kernel.form.ridge)) for kernel in choices.kernels)
+    everywhere = tuple(Kernel(math.inf, replace(kernel.form, turning=False)) for kernel in choices.kernels)
     like.choices = replace(choices, kernels=everywhere, products=False, held=(), reward=replace(choices.reward, kernel=None))
     settings = {name: fit_settings[name] for name in ("limits", "n_nodes") if name in fit_settings}
     return DynamicsModel.fit(part, like=like, **settings)

@@ -19,19 +19,28 @@ def read_numbers(file: pathlib.Path, experiment: str) -> list[Record]:
     """
     try:
         content: Any = json.loads(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes())
-        return [_record_of(entry, experiment, content["conditions"]["versions"]) for entry in content["trials"]]
-    except (ValueError, LookupError, TypeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        versions = content["conditions"].get("versions", [])
+        return [_record_of(entry, experiment, versions) for entry in content["trials"]]
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         quick = " --quick" * file.name.startswith(f"{experiment}-quick")
         raise InputError(
             str(file),
             f"it is not a whole report ({type(error).__name__}: {error})",
-            f"Move it elsewhere, and write it again with `nopg reproduce {experiment}{quick} --report-only`",
+            f"Take a whole copy, or move it elsewhere and run `nopg reproduce {experiment}{quick}`: trials that are known by "
+            f"{experiment}.jsonl are not run again",
         ) from error
 
 
 def _record_of(entry: dict[str, Any], experiment: str, versions: list[dict[str, Any]]) -> Record:
-    trial, own = {**entry["trial"]}, versions[entry["versions"]]
-    known = {name: version for name, version in own.items() if name != "trials"}
+    """Reports of early versions do not know the time, the code and the packages of each trial."""
+    trial, number = {**entry["trial"]}, entry.get("versions")
+    known = {} if number is None else {name: version for name, version in versions[number].items() if name != "trials"}
+    seconds = entry.get("seconds")
     return Record(
-        trial_key(experiment, trial), str(entry["code"]), trial, {**entry["result"]}, entry["seconds"], known or None
+        trial_key(experiment, trial),
+        str(entry.get("code", "")),
+        trial,
+        {**entry["result"]},
+        None if seconds is None else float(seconds),
+        known or None,
     )

@@ -139,7 +139,7 @@ class ModelEstimator:
     @cached_property
     def share_under_control(self) -> float:
         """How much of the recorded actions follows from the states, from 0 for random ones to 1."""
-        return share_under_control(self.dataset, self._sample_tree.data)
+        return share_under_control(self.dataset, self._sample_tree.data, first_ones=True)
 
     @property
     def reward_size(self) -> float:

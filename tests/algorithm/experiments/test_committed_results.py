@@ -12,6 +12,7 @@ from helpers.repository import REPOSITORY
 from sb3_nopg.experiments import EXPERIMENTS, load_experiment
 from sb3_nopg.experiments.extent import Extent
 from sb3_nopg.experiments.report import mean_interval, read_markdown_tables
+from sb3_nopg.experiments.run_report import known_results
 
 RESULTS = REPOSITORY / "benchmarks" / "results" / "reproduction"
 FILES = sorted(RESULTS.glob("*.json.gz"))
@@ -31,6 +32,13 @@ def content(path):
 
 def test_every_experiment_has_a_full_run():
     assert {path.name.removesuffix(".json.gz") for path in FILES} == set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.removesuffix(".json.gz"))
+def test_a_run_can_go_on_from_what_is_committed(path):
+    name = path.name.removesuffix(".json.gz")
+    known = known_results(load_experiment(name), path.parent, any_code=True)
+    assert [record.result for record in known.values()] == [entry["result"] for entry in content(path)["trials"]]
 
 
 @pytest.mark.slow
