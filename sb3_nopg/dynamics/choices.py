@@ -135,14 +135,11 @@ def choose(
     advance()
     numbers = _numbers_of_earlier(data, n_earlier)
     found = _choose_regressions(data, numbers, widths, RIDGES, Form(), advance)
-    # An infinite width is asked for by who wants one affine model.
-    if found.unexplained > _NOISY and not math.isinf(min(widths)) and _is_under_control(data):
-        finite = tuple(width for width in widths if not math.isinf(width))
-        # Products say nearly the same as each other, so they are shrunk, and neighbourhoods correct what that takes away.
-        turning = _choose_regressions(data, numbers, finite, RIDGES[-1:], Form(turning=True))
-        if turning.unexplained <= _AS_GOOD_TURNING * found.unexplained:
-            _logger.info("Actions follow from states: one formula with sines and cosines of angles tells what they do.")
-            found = turning
+    # An infinite width is asked for by who wants one affine model; and one that explains all knows what actions do.
+    if not math.isinf(min(widths)) and not found.explained and _is_under_control(data):
+        found = _with_a_formula(data, numbers, widths, found)
+    if found.inputs.features.quadratic:
+        _logger.info("The system is not affine in its actions: their products count too.")
     advance()
     reward = RewardChoice(None, 0.0)
     if not reward_is_given:
@@ -169,6 +166,36 @@ class _Regressions:
     held: tuple[Held, ...]
     kernels: tuple[Kernel, ...]
     unexplained: float
+
+    @property
+    def explained(self) -> bool:
+        """As in :class:`Choices`."""
+        return all(kernel.is_affine for kernel in self.kernels) and self.unexplained < _NOISY
+
+
+def _with_a_formula(data: Prepared, numbers: Sequence[int], widths: tuple[float, ...], local: _Regressions) -> _Regressions:
+    """
+    :param data: recorded under control
+    :param numbers: of earlier steps, to choose from
+    :param widths: to choose from
+    :param local: what was chosen without a formula
+    :return: what is chosen with one, if it predicts about as well
+    """
+    finite = tuple(width for width in widths if not math.isinf(width))
+    # Products say nearly the same as each other, so they are shrunk, and neighbourhoods correct what that takes away.
+    turning = _choose_regressions(data, numbers, finite, RIDGES[-1:], Form(turning=True))
+    # Both on the same rows, or they could not be compared.
+    rows = data.rows(max(local.inputs.n_earlier, turning.inputs.n_earlier))
+    without, with_it = (_left(data, found.inputs, found.kernels, rows) for found in (local, turning))
+    taken = with_it <= _AS_GOOD_TURNING * without
+    _logger.info(
+        "Actions follow from states. One formula with sines and cosines of angles is %s to tell what they do: it leaves "
+        "%.2g of the changes' variance unexplained, local maps %.2g.",
+        "taken" if taken else "not good enough",
+        with_it,
+        without,
+    )
+    return turning if taken else local
 
 
 def _choose_regressions(
@@ -202,7 +229,6 @@ def _choose_regressions(
         squared = share_unexplained(data, with_products, widths, form=form)
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
-            _logger.info("The system is not affine in its actions: their products count too.")
     advance()
     kernels = _choose_kernels(data, inputs, widths, form, errors)
     left = _left(data, inputs, kernels)
@@ -229,9 +255,9 @@ def _is_under_control(data: Prepared) -> bool:
     return share_under_control(data.dataset, points) > _UNDER_CONTROL
 
 
-def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel]) -> float:
+def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel], rows: th.Tensor | None = None) -> float:
     """Share of the changes' variance that is unexplained after one step, the mean of all coordinates."""
-    rows = data.rows(inputs.n_earlier)
+    rows = data.rows(inputs.n_earlier) if rows is None else rows
     samples = data.samples(inputs, rows)
     left_out = LeftOut.of(data.labels_of(rows), len(samples))
     return float(unexplained(errors_of_kernels(samples, left_out, kernels), samples.targets).mean())

@@ -139,6 +139,7 @@ class ModelEstimator:
     @cached_property
     def share_under_control(self) -> float:
         """How much of the recorded actions follows from the states, from 0 for random ones to 1."""
+        # By the first ones it was decided whom to imitate, in all results.
         return share_under_control(self.dataset, self._sample_tree.data, first_ones=True)
 
     @property
