@@ -24,6 +24,11 @@ COUNTED = {
     "cartpole-random": 9900.0,
     "cartpole-swing-up": 249.9,
 }
+# Rows of the documentation that several methods share.
+METHODS_OF_A_ROW = {
+    "NOPG-D and NOPG-S, the paper's settings": ["NOPG-D, paper", "NOPG-S, paper"],
+    "kernel value iteration, greedy on nodes": ["KBRL", "greedy on nodes"],
+}
 
 
 def content(path):
@@ -111,6 +116,27 @@ def test_the_documentation_says_what_the_results_do(name, across, n_cells):
             assert cell.replace("−", "-") in renderings(known, COUNTED.get(name)), (system, method, column)
             checked += 1
     assert checked == n_cells
+
+
+def test_the_documentation_says_what_the_recordings_gave():
+    """Which share of the rigs each seed of each method holds, and how far the model's motion is off."""
+    (motion, flights), checked = read_markdown_tables(section("real-recordings")), 0
+    shares = {}
+    for entry in content(RESULTS / "real-recordings.json.gz")["trials"]:
+        if "task" in entry["trial"]:
+            shares.setdefault((entry["trial"]["task"], entry["trial"]["method"]), []).append(entry["result"]["return"])
+    for row in flights:
+        for task in ("balance", "swing_up"):
+            for method in METHODS_OF_A_ROW.get(row["method"], [method_of(row["method"])]):
+                told = " ".join(f"{100 * share:g} %" for share in shares[task, method])
+                assert row[task.replace("_", " ")] == told, (task, method)
+                checked += 1
+    assert checked == 20
+    (of_all, *_) = read_markdown_tables((RESULTS / "real-recordings.md").read_text(encoding="utf-8"))
+    errors = {row["method"]: [cell.split(" ")[0] for name, cell in row.items() if name != "method"] for row in of_all}
+    for row in motion:
+        told = [row[f"{name}, {seconds} s"].split(" ")[0] for seconds in ("0.1", "0.5", "1") for name in ("x", "θ")]
+        assert told == errors[row["method"]], row["method"]
 
 
 @pytest.mark.slow
