@@ -19,15 +19,15 @@ def read_numbers(file: pathlib.Path, experiment: str) -> list[Record]:
     """
     try:
         content: Any = json.loads(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes())
-        versions = content["conditions"].get("versions", [])
+        versions = content.get("conditions", {}).get("versions", [])
         return [_record_of(entry, experiment, versions) for entry in content["trials"]]
     except (ValueError, LookupError, TypeError, AttributeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        quick = " --quick" * file.name.startswith(f"{experiment}-quick")
+        again = f"nopg reproduce {experiment}" + " --quick" * file.name.startswith(f"{experiment}-quick")
+        remedy = "Take a whole copy, or move it elsewhere and run" if file.suffix == ".gz" else "Move it elsewhere, and run"
         raise InputError(
             str(file),
             f"it is not a whole report ({type(error).__name__}: {error})",
-            f"Take a whole copy, or move it elsewhere and run `nopg reproduce {experiment}{quick}`: trials that are known by "
-            f"{experiment}.jsonl are not run again",
+            f"{remedy} `{again}`: trials that {experiment}.jsonl knows are not run again",
         ) from error
 
 

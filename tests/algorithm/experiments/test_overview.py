@@ -86,7 +86,8 @@ def test_a_report_that_is_cut_off_is_named(broken, packed, tmp_path):
     with pytest.raises(InputError, match="not a whole report") as error:
         write_overview(tmp_path, Extent(quick=True))
     assert name in str(error.value)
-    assert "nopg reproduce pendulum-grid --quick --report-only" in str(error.value)
+    assert "`nopg reproduce pendulum-grid --quick`" in str(error.value)
+    assert ("whole copy" in str(error.value)) == packed
 
 
 def test_a_packed_report_that_is_cut_off_is_named(tmp_path):
