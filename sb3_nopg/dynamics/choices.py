@@ -244,8 +244,8 @@ def _choose_regressions(
 def _is_under_control(data: Prepared) -> bool:
     """
     Whether actions follow from states, and enough is known of angles that go far to tell nevertheless what they do. Local maps
-    know it best where actions were free. Under a controller, or one signal again and again, they take for an action's effect
-    what the state did by itself.
+    know it best where actions were free. Under a controller, or one signal again and again, they may take for an action's
+    effect what the state did by itself.
     """
     n_bent, n_terms = int(data.coordinates.bent.sum()), _n_coefficients(data, MOST_EARLIER)
     # Without episodes, the states next to one are those before and after it.
