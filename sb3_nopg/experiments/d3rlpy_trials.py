@@ -1,5 +1,7 @@
 """What ``--with-d3rlpy`` adds to every experiment that compares algorithms."""
 
+import json
+from collections import Counter
 from collections.abc import Iterable
 
 from sb3_nopg.experiments.experiment import Result, Trial
@@ -39,13 +41,25 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     if not trials:
         return []
     updates = max(trial["updates"] for trial in trials)
-    seeds: dict[str, set[int]] = {}
-    for trial in trials:
-        seeds.setdefault(trial["method"], set()).add(trial["seed"])
-    most = max(len(of_method) for of_method in seeds.values())
-    fewer = "".join(f", {method} {len(of_method)}" for method, of_method in seeds.items() if len(of_method) < most)
+    n_seeds = {method: _seeds_of_each(trials, method) for method in dict.fromkeys(trial["method"] for trial in trials)}
+    most = max(max(counts) for counts in n_seeds.values())
+    fewer = "".join(
+        f", {method} {min(counts)}{f' to {max(counts)}' * (max(counts) > min(counts))}"
+        for method, counts in n_seeds.items()
+        if min(counts) < most
+    )
     return [
-        f"{', '.join(seeds)}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their "
+        f"{', '.join(n_seeds)}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their "
         f"papers, and with normalised inputs; the last policy after {updates:,} updates; "
         f"{most} seed{'s' * (most > 1)}{fewer}."
     ]
+
+
+def _seeds_of_each(trials: Iterable[Trial], method: str) -> list[int]:
+    """Number of seeds with each data that the method was run on."""
+    counts = Counter(
+        json.dumps({name: value for name, value in trial.items() if name not in ("seed", "device")}, sort_keys=True)
+        for trial in trials
+        if trial["method"] == method
+    )
+    return list(counts.values())

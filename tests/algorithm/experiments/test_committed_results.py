@@ -75,7 +75,7 @@ def method_of(row):
         (", best of 20 evaluations", ""),
     ):
         row = row.replace(told, kept)
-    return re.sub(r", seeds? \d+( (to|and) \d+)?$", "", row)
+    return re.sub(r", (seeds? \d+( (to|and) \d+)?|one or two seeds)$", "", row)
 
 
 def renderings(returns, threshold):

@@ -264,6 +264,8 @@ def test_a_report_says_how_many_seeds_each_algorithm_has():
     assert re.search(told + r"\.$", *d3rlpy_notes((trial, {}) for trial in trials))
     fewer = [trial for trial in trials if trial["method"] != "ReBRAC" or trial["seed"] == 0]
     assert re.search(told + r", ReBRAC 1\.$", *d3rlpy_notes((trial, {}) for trial in fewer))
+    uneven = [trial for trial in trials if trial["method"] != "ReBRAC" or trial["seed"] == 0 or trial["samples"] == 100]
+    assert re.search(told + r", ReBRAC 1 to 2\.$", *d3rlpy_notes((trial, {}) for trial in uneven))
     assert d3rlpy_notes([({"method": "KBRL"}, {})]) == []
 
 
