@@ -131,12 +131,29 @@ def test_the_documentation_says_what_the_recordings_gave():
                 told = " ".join(f"{100 * share:g} %" for share in shares[task, method])
                 assert row[task.replace("_", " ")] == told, (task, method)
                 checked += 1
-    assert checked == 20
+    assert checked == 22
     (of_all, *_) = read_markdown_tables((RESULTS / "real-recordings.md").read_text(encoding="utf-8"))
     errors = {row["method"]: [cell.split(" ")[0] for name, cell in row.items() if name != "method"] for row in of_all}
     for row in motion:
         told = [row[f"{name}, {seconds} s"].split(" ")[0] for seconds in ("0.1", "0.5", "1") for name in ("x", "θ")]
         assert told == errors[row["method"]], row["method"]
+
+
+def test_policies_of_recordings_that_fail_predict_less_than_all_others():
+    poor, well = {}, {}
+    for entry in content(RESULTS / "real-recordings.json.gz")["trials"]:
+        trial, result = entry["trial"], entry["result"]
+        if "task" in trial and trial["method"].endswith("defaults"):
+            holds = result["return"] > {"balance": 0.95, "swing_up": 0.5}[trial["task"]]
+            (well if holds else poor).setdefault(trial["task"], []).append(result["estimated_return"])
+    assert {task: [round(value) for value in sorted(values)] for task, values in poor.items()} == {
+        "balance": [34, 48],
+        "swing_up": [41],
+    }
+    assert {task: (len(values), round(min(values)), round(max(values))) for task, values in well.items()} == {
+        "balance": (18, 88, 89),
+        "swing_up": (19, 49, 50),
+    }
 
 
 @pytest.mark.slow
