@@ -2,9 +2,8 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import torch as th
@@ -14,24 +13,24 @@ from sb3_nopg.common.progress import Advance, nothing
 from sb3_nopg.data.action_lag import actions_follow_from_states
 from sb3_nopg.data.control import share_under_control
 from sb3_nopg.dynamics.action_features import ActionFeatures
-from sb3_nopg.dynamics.coordinates import Coordinates
+from sb3_nopg.dynamics.affine import spread_of
 from sb3_nopg.dynamics.cross_validation import (
     BANDWIDTHS,
-    NEARLY_AS_GOOD,
+    EXPLAINED,
     ROWS_A_COEFFICIENT,
     LeftOut,
     errors_of_kernels,
-    left_out_errors,
     share_unexplained,
     unexplained,
     widest_good,
 )
 from sb3_nopg.dynamics.friction import Held
 from sb3_nopg.dynamics.friction_choice import choose_friction, with_friction
+from sb3_nopg.dynamics.kernel_choice import choose_kernels
 from sb3_nopg.dynamics.past import MOST_EARLIER
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import Form, Kernel, Samples, spread_of
-from sb3_nopg.dynamics.rewards import QuadraticReward
+from sb3_nopg.dynamics.regression import Form, Kernel
+from sb3_nopg.dynamics.reward_choice import RewardChoice, choose_reward
 from sb3_nopg.dynamics.several_steps import RIDGES, choose_by_several_steps
 from sb3_nopg.dynamics.stop_choice import choose_stops
 from sb3_nopg.dynamics.stops import Stop
@@ -51,31 +50,12 @@ _AS_GOOD_TURNING = 1.5
 _LEAST_EPISODES = 5
 # By which factor a larger ridge may predict one step worse.
 _AS_GOOD_WHEN_SHRUNK = 1.1
-# A coordinate is taken out of the kernel where predictions become no worse than by this factor.
-_AS_GOOD = 1.02
 # Products of actions enter where they leave at most this share of what is unexplained without them.
 _PRODUCTS_COUNT = 0.7
-# A quadratic reward that leaves no more than this unexplained is better than a local one: it goes on beyond the data.
-_QUADRATIC_ENOUGH = 0.1
-# What is explained to this share is not worth a closer look.
-_EXPLAINED = 1e-3
 # One affine model that leaves no more than this share is no approximation: the system is affine, and stays so.
 _EXACT = 1e-9
 # Where less than this share is left, there is no noise for several steps to see through.
 _NOISY = 1e-4
-# Share of a coordinate's change that no kernel of its own is worth.
-_NOT_WORTH_A_KERNEL = 1e-6
-
-
-@dataclass(frozen=True)
-class RewardChoice:
-    """
-    :param kernel: of the reward's regression; None where the reward needs no nodes
-    :param unexplained: share of the reward's variance that is left where the model has not seen it
-    """
-
-    kernel: Kernel | None
-    unexplained: float
 
 
 @dataclass(frozen=True)
@@ -143,7 +123,7 @@ def choose(
     advance()
     reward = RewardChoice(None, 0.0)
     if not reward_is_given:
-        reward = _choose_reward(data, found.inputs)
+        reward = choose_reward(data, found.inputs)
     advance()
     inputs = found.inputs
     return Choices(
@@ -224,13 +204,13 @@ def _choose_regressions(
         inputs = with_friction(data, inputs, held)
         errors = share_unexplained(data, inputs, widths, form=form)
     mean = errors.mean(dim=1)
-    if float(mean[widest_good(mean, widths)]) > _EXPLAINED:
+    if float(mean[widest_good(mean, widths)]) > EXPLAINED:
         with_products = with_friction(data, Inputs(ActionFeatures(n_actions, True), n_earlier), held)
         squared = share_unexplained(data, with_products, widths, form=form)
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
             inputs, errors = with_products, squared
     advance()
-    kernels = _choose_kernels(data, inputs, widths, form, errors)
+    kernels = choose_kernels(data, inputs, widths, form, errors)
     left = _left(data, inputs, kernels)
     advance()
     if left > _NOISY:
@@ -263,39 +243,6 @@ def _left(data: Prepared, inputs: Inputs, kernels: Sequence[Kernel], rows: th.Te
     return float(unexplained(errors_of_kernels(samples, left_out, kernels), samples.targets).mean())
 
 
-def _choose_kernels(
-    data: Prepared, inputs: Inputs, widths: tuple[float, ...], form: Form, errors: th.Tensor
-) -> tuple[Kernel, ...]:
-    """
-    :param data: recorded transitions
-    :param inputs: of the regression
-    :param widths: to choose from
-    :param form: of the regression over all samples
-    :param errors: share that kernels which look at all coordinates leave unexplained, at each width, of each coordinate
-    :return: kernel of each coordinate's change
-    """
-    # One affine model goes on beyond the data: where it does nearly as well for all together, none is local by itself.
-    if math.isinf(widths[widest_good(errors.mean(dim=1), widths)]):
-        return (Kernel(math.inf, form),) * errors.shape[1]
-
-    @cache
-    def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
-        return share_unexplained(data, inputs, widths, form=replace(form, everywhere=everywhere))
-
-    def choose_for(target: int) -> Kernel:
-        everywhere, left = _choose_everywhere(
-            data.coordinates,
-            widths,
-            errors[:, target],
-            lambda without: errors_without(without)[:, target],
-            _NOT_WORTH_A_KERNEL,
-        )
-        which = widest_good(left, widths, _NOT_WORTH_A_KERNEL)
-        return Kernel(widths[which], form if math.isinf(widths[which]) else replace(form, everywhere=everywhere))
-
-    return tuple(choose_for(target) for target in range(errors.shape[1]))
-
-
 def _numbers_of_earlier(data: Prepared, wanted: int | None) -> list[int]:
     """How many earlier steps may count, as far as the data can tell."""
     numbers: Sequence[int] = range(MOST_EARLIER + 1) if wanted is None else (wanted,)
@@ -322,7 +269,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], numbers: Sequence
     least = min(float(error.mean(dim=1).min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
-    return next(n for n in numbers if float(errors[n].mean(dim=1).min()) <= much * least + _EXPLAINED)
+    return next(n for n in numbers if float(errors[n].mean(dim=1).min()) <= much * least + EXPLAINED)
 
 
 def _choose_ridge(
@@ -335,72 +282,6 @@ def _choose_ridge(
     # What it shrinks, noise would move.
     ridge = max(ridge for ridge, error in least.items() if error <= enough)
     return replace(form, ridge=ridge), errors[ridge]
-
-
-def _choose_everywhere(
-    coordinates: Coordinates,
-    widths: tuple[float, ...],
-    errors: th.Tensor,
-    errors_without: Callable[[tuple[int, ...]], th.Tensor],
-    tolerance: float = 0.0,
-) -> tuple[tuple[int, ...], th.Tensor]:
-    """
-    Coordinates that the kernel need not look at, and what is unexplained without them at each width.
-
-    A system that bends with the angle of a pole alone is the same wherever the cart is: samples from everywhere tell of it.
-
-    :param coordinates: of the states
-    :param widths: of the kernel
-    :param errors: what is unexplained by a kernel that looks at all coordinates, at each width
-    :param errors_without: the same of one that does not look at some
-    :param tolerance: that is not worth looking for
-    """
-    straight = [number for number, bent in enumerate(coordinates.bent.tolist()) if not bent]
-    chosen: tuple[int, ...] = ()
-    # One that looks at nothing is one affine model, which is among the widths, or one formula, which is not wanted alone.
-    while len(chosen) < coordinates.dim - 1 and not math.isinf(widths[widest_good(errors, widths)]):
-        tried = {number: errors_without(tuple(sorted((*chosen, number)))) for number in straight if number not in chosen}
-        if not tried:
-            break
-        best = min(tried, key=lambda number: float(tried[number].min()))
-        if float(tried[best].min()) > _AS_GOOD * float(errors.min()) + tolerance:
-            break
-        chosen, errors = tuple(sorted((*chosen, best))), tried[best]
-    return chosen, errors
-
-
-def _choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
-    """A quadratic function of all samples, or a local one."""
-    samples = data.reward_samples(inputs)
-    if float(samples.targets.max() - samples.targets.min()) < 1e-12:
-        return RewardChoice(None, 0.0)
-    left_out = LeftOut.of(data.labels_of(data.reward_rows(inputs.n_earlier)), len(samples))
-
-    def errors_without(everywhere: tuple[int, ...]) -> th.Tensor:
-        return unexplained(left_out_errors(samples, left_out, form=Form(everywhere)), samples.targets)[:, 0]
-
-    errors = errors_without(())
-    quadratic = _quadratic_unexplained(samples, left_out, inputs.features.n_actions)
-    # Where poles go around, what is best about a rough formula may lie where nobody was.
-    enough = _QUADRATIC_ENOUGH if not bool(data.coordinates.bent.any()) else 0.0
-    if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), enough):
-        return RewardChoice(None, quadratic)
-    everywhere, errors = _choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without, _EXPLAINED)
-    which = widest_good(errors)
-    return RewardChoice(Kernel(BANDWIDTHS[which], Form(everywhere)), float(errors[which]))
-
-
-def _quadratic_unexplained(samples: Samples, left_out: LeftOut, n_actions: int) -> float:
-    """Cut to the range of the rewards that were seen, or as it is: one that is exact goes on beyond them."""
-    errors = samples.targets.new_zeros(2, len(left_out.judged), 1)
-    fold = left_out.fold[left_out.judged]
-    for number in fold.unique():
-        rows = left_out.judged[fold == number]
-        states, actions = samples.states[rows], samples.inputs[rows, :n_actions]
-        for exact in (0, 1):
-            model = QuadraticReward.fit(samples.rows(left_out.fold != number), n_actions, exact=bool(exact))
-            errors[exact, fold == number, 0] = samples.targets[rows, 0] - model(states, actions, states)
-    return float(unexplained(errors, samples.targets).min())
 
 
 def _n_coefficients(data: Prepared, n_earlier: int) -> int:

@@ -7,6 +7,7 @@ import torch as th
 
 from sb3_nopg.common.progress import Advance, nothing
 from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.affine import joined
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.friction import DryFriction
@@ -14,7 +15,7 @@ from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.map_field import MapField
 from sb3_nopg.dynamics.nodes import NodeMaps, choose_nodes, thinned
 from sb3_nopg.dynamics.prepared import Prepared
-from sb3_nopg.dynamics.regression import Regressions, joined
+from sb3_nopg.dynamics.regression import Regressions
 
 # Nodes by number of coordinates.
 _N_NODES = {1: 400, 2: 2500, 3: 5000}

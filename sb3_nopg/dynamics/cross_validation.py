@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
+from sb3_nopg.dynamics.affine import Samples, spread_of
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of, targets_of_each
+from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, targets_of_each
 
 #: in standard deviations of each coordinate
 BANDWIDTHS = (0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, math.inf)
@@ -18,6 +19,8 @@ ROWS_A_COEFFICIENT = 5
 NEARLY_AS_GOOD = 1.25
 # The same for one affine model of all states, which goes on beyond the data.
 _AFFINE_AS_GOOD = 1.5
+# What is explained to this share is not worth a closer look.
+EXPLAINED = 1e-3
 _N_FOLDS, _MOST_JUDGED, _MOST_USED = 5, 500, 20_000
 # Of few episodes, stretches of this share of the data are left out instead.
 _STRETCH = 0.05

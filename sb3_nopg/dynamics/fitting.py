@@ -6,12 +6,13 @@ import numpy as np
 import torch as th
 
 from sb3_nopg.data.dataset import TransitionDataset
+from sb3_nopg.dynamics.affine import Samples
 from sb3_nopg.dynamics.choices import Choices
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import LeftOut, errors_of_kernels
 from sb3_nopg.dynamics.past import UsualPast
 from sb3_nopg.dynamics.prepared import Inputs, Prepared, float_tensor
-from sb3_nopg.dynamics.regression import Regressions, Samples
+from sb3_nopg.dynamics.regression import Regressions
 
 # Residual noise is cut at so many standard deviations, as the median has them (a Gaussian's over its median deviation), and
 # not within what this share of all errors reaches.

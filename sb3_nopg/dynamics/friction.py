@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch as th
 
-from sb3_nopg.dynamics.regression import AffineRegression, Samples
+from sb3_nopg.dynamics.affine import AffineRegression, Samples
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import torch as th
 
+from sb3_nopg.dynamics.affine import Samples, spread_of
 from sb3_nopg.dynamics.cross_validation import ROWS_A_COEFFICIENT, share_unexplained, widest_good
 from sb3_nopg.dynamics.friction import DryFriction, Held
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.regression import Form, Kernel, LocalAffineRegression
 
 # Sizes to try, in standard deviations of what friction holds. Where the first leaves more than this share of what is
 # unexplained without friction, the others are not tried.

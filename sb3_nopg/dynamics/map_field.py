@@ -5,8 +5,8 @@ from functools import cached_property
 
 import torch as th
 
+from sb3_nopg.dynamics.affine import AffineMaps
 from sb3_nopg.dynamics.interpolation import Interpolation
-from sb3_nopg.dynamics.regression import AffineMaps
 
 # Maps that are blended at a state, and how many widths of its kernel away from a node the farthest of them lies; the same on a
 # line, where eight reach far enough for the farthest not to count.

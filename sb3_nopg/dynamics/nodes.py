@@ -12,12 +12,12 @@ import numpy as np
 import torch as th
 from scipy.spatial import cKDTree
 
+from sb3_nopg.dynamics.affine import AffineMaps
 from sb3_nopg.dynamics.bounds import Bounds
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.map_field import MapField
-from sb3_nopg.dynamics.regression import AffineMaps
 
 # Rounds of random actions, each held for some steps, by which states beside the recorded ones are found.
 _N_ROUNDS, _HELD_FOR, _LEAST_WALKERS = 15, 3, 500

@@ -11,7 +11,7 @@ import torch as th
 
 from sb3_nopg.data.action_lag import rows_with_a_past
 from sb3_nopg.data.dataset import TransitionDataset
-from sb3_nopg.dynamics.regression import AffineMaps, AffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.affine import AffineMaps, AffineRegression, Samples, spread_of
 
 MOST_EARLIER = 2
 # Of standardised changes, towards what usually goes with a state.

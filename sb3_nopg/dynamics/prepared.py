@@ -9,10 +9,10 @@ import torch as th
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.episode_labels import episode_labels
 from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.affine import Samples
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.friction import DryFriction
 from sb3_nopg.dynamics.past import recorded_past
-from sb3_nopg.dynamics.regression import Samples
 from sb3_nopg.dynamics.stops import Stop, stopped_rows
 
 

@@ -15,8 +15,8 @@ from sb3_nopg.common.errors import InputError
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.data.files.expression import evaluate
 from sb3_nopg.data.quantities import Quantities
+from sb3_nopg.dynamics.affine import Samples, spread_of
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.regression import Samples, spread_of
 
 #: of states (m, d_s), actions (m, d_a) and next states (m, d_s), one number a row; NumPy arrays or torch tensors
 RewardFunction = Callable[[Any, Any, Any], Any]

@@ -13,12 +13,13 @@ from dataclasses import replace
 import numpy as np
 import torch as th
 
+from sb3_nopg.dynamics.affine import LEAST_RIDGE
 from sb3_nopg.dynamics.coordinates import ANYWHERE
 from sb3_nopg.dynamics.cross_validation import LeftOut, unexplained
 from sb3_nopg.dynamics.friction import Held
 from sb3_nopg.dynamics.friction_choice import with_friction
 from sb3_nopg.dynamics.prepared import Inputs, Prepared
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, Kernel, Regressions
+from sb3_nopg.dynamics.regression import Kernel, Regressions
 
 #: steps that are predicted one after another
 AHEAD = 8

@@ -11,8 +11,8 @@ from sb3_nopg import NOPG, TransitionDataset
 from sb3_nopg.bellman.bundle import Bundle
 from sb3_nopg.bellman.gradient import gradient_along_trajectories
 from sb3_nopg.bellman.riccati import LinearController, best_controller, riccati_controller
+from sb3_nopg.dynamics.affine import Samples
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.regression import Samples
 from sb3_nopg.dynamics.rewards import QuadraticReward
 from sb3_nopg.policies.nopg_policy import DeterministicLinearPolicy
 from sb3_nopg.training.candidates import RICCATI

@@ -12,9 +12,10 @@ from gymnasium import spaces
 from helpers.systems import on_circle, pendulum, prepared, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.data.control import share_under_control
+from sb3_nopg.dynamics.affine import AffineRegression, Samples, spread_of
 from sb3_nopg.dynamics.choices import _is_under_control
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.regression import AffineRegression, Form, LocalAffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.regression import Form, LocalAffineRegression
 
 _STEP_S, _PUSH = 0.05, 6.0
 

@@ -23,9 +23,9 @@ from helpers.systems import (
     truth,
 )
 from sb3_nopg import DynamicsModel
+from sb3_nopg.dynamics.affine import AffineRegression, Samples
 from sb3_nopg.dynamics.friction import DryFriction, Held
 from sb3_nopg.dynamics.quality import model_errors
-from sb3_nopg.dynamics.regression import AffineRegression, Samples
 from sb3_nopg.dynamics.stepping import Stepper
 from sb3_nopg.dynamics.trajectories import step_through
 

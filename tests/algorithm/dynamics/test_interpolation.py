@@ -8,10 +8,10 @@ import torch as th
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sb3_nopg.dynamics.affine import AffineMaps
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.interpolation import Interpolation
 from sb3_nopg.dynamics.map_field import MapField
-from sb3_nopg.dynamics.regression import AffineMaps
 
 
 def scattered(n: int = 150, turning: bool = False, seed: int = 0) -> Interpolation:

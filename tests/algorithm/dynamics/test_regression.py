@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch as th
 
+from sb3_nopg.dynamics.affine import AffineRegression, Samples, spread_of
 from sb3_nopg.dynamics.coordinates import Coordinates
 from sb3_nopg.dynamics.cross_validation import BANDWIDTHS, LeftOut, left_out_errors, unexplained, widest_good
-from sb3_nopg.dynamics.regression import AffineRegression, LocalAffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.regression import LocalAffineRegression
 
 A, B, C = np.array([[0.5, -1.0], [2.0, 0.3]]), np.array([[1.5], [-0.7]]), np.array([0.2, -0.4])
 

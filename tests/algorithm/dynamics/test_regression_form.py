@@ -19,8 +19,9 @@ from helpers.systems import (
     relative_error,
 )
 from sb3_nopg import DynamicsModel
+from sb3_nopg.dynamics.affine import LEAST_RIDGE, AffineRegression, Samples
 from sb3_nopg.dynamics.costs import Costs
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineRegression, Form, LocalAffineRegression, Samples
+from sb3_nopg.dynamics.regression import Form, LocalAffineRegression
 from sb3_nopg.prediction.model_estimator import ModelEstimator
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import torch as th
 from helpers.systems import cart, linear, linear_reward, on_circle, pendulum, pendulum_reward, record
 from sb3_nopg import DynamicsModel, InputError
 from sb3_nopg.bellman.on_nodes import NodeEquation
+from sb3_nopg.dynamics.affine import Samples
 from sb3_nopg.dynamics.coordinates import Coordinates
-from sb3_nopg.dynamics.regression import Samples
 from sb3_nopg.dynamics.rewards import GivenReward, QuadraticReward, given_reward, recorded_rewards
 from sb3_nopg.dynamics.trajectories import step_through, weigh
 from sb3_nopg.prediction.rollouts import roll_out

@@ -9,8 +9,9 @@ import torch as th
 from helpers.systems import linear, linear_reward, on_circle, pendulum, pendulum_reward, plain, prepared, record
 from sb3_nopg import DynamicsModel, TransitionDataset
 from sb3_nopg.dynamics.action_features import ActionFeatures
+from sb3_nopg.dynamics.affine import LEAST_RIDGE, AffineMaps
 from sb3_nopg.dynamics.prepared import Inputs
-from sb3_nopg.dynamics.regression import LEAST_RIDGE, AffineMaps, Form, Kernel, Regressions
+from sb3_nopg.dynamics.regression import Form, Kernel, Regressions
 from sb3_nopg.dynamics.several_steps import AHEAD, choose_by_several_steps, places_to_start, share_unexplained_ahead
 
 COUNT = 0.05
