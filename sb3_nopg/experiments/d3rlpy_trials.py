@@ -1,7 +1,6 @@
 """What ``--with-d3rlpy`` adds to every experiment that compares algorithms."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 
 from sb3_nopg.experiments.experiment import Result, Trial
@@ -41,13 +40,9 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     if not trials:
         return []
     updates = max(trial["updates"] for trial in trials)
-    n_seeds = {method: _seeds_of_each(trials, method) for method in dict.fromkeys(trial["method"] for trial in trials)}
-    most = max(max(counts) for counts in n_seeds.values())
-    fewer = "".join(
-        f", {method} {min(counts)}{f' to {max(counts)}' * (max(counts) > min(counts))}"
-        for method, counts in n_seeds.items()
-        if min(counts) < most
-    )
+    n_seeds = _numbers_of_seeds(trials)
+    most = max(max(numbers) for numbers in n_seeds.values())
+    fewer = "".join(f", {method} {_from_to(numbers)}" for method, numbers in n_seeds.items() if min(numbers) < most)
     return [
         f"{', '.join(n_seeds)}: d3rlpy's, with its own settings but for sizes of batches and networks like those of their "
         f"papers, and with normalised inputs; the last policy after {updates:,} updates; "
@@ -55,11 +50,16 @@ def d3rlpy_notes(results: Iterable[tuple[Trial, Result]]) -> list[str]:
     ]
 
 
-def _seeds_of_each(trials: Iterable[Trial], method: str) -> list[int]:
-    """Number of seeds with each data that the method was run on."""
-    counts = Counter(
-        json.dumps({name: value for name, value in trial.items() if name not in ("seed", "device")}, sort_keys=True)
-        for trial in trials
-        if trial["method"] == method
-    )
-    return list(counts.values())
+def _numbers_of_seeds(trials: Iterable[Trial]) -> dict[str, list[int]]:
+    """Of each method, with how many seeds it was run on each of the data that any was run on."""
+    seeds: dict[str, dict[str, set[int]]] = {}
+    for trial in trials:
+        of_data = {name: value for name, value in trial.items() if name not in ("method", "seed", "device")}
+        seeds.setdefault(trial["method"], {}).setdefault(json.dumps(of_data, sort_keys=True), set()).add(trial["seed"])
+    all_data = {data for of_method in seeds.values() for data in of_method}
+    return {method: [len(of_method.get(data, ())) for data in all_data] for method, of_method in seeds.items()}
+
+
+def _from_to(numbers: Iterable[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return f"{least}" if least == most else f"{least} to {most}"

@@ -78,6 +78,12 @@ def method_of(row):
     return re.sub(r", (seeds? \d+( (to|and) \d+)?|one or two seeds)$", "", row)
 
 
+def labelled_seeds(row):
+    """The seeds that a row's name promises, or None."""
+    found = re.search(r", seeds (\d+) to (\d+)$", row)
+    return None if found is None else list(range(int(found[1]), int(found[2]) + 1))
+
+
 def renderings(returns, threshold):
     """All that a cell may say of the returns of all seeds."""
     mean, half = mean_interval(returns)
@@ -100,19 +106,22 @@ def renderings(returns, threshold):
 )
 def test_the_documentation_says_what_the_results_do(name, across, n_cells):
     """Row by row: of each method, with each amount of data."""
-    returns = {}
+    returns, seeds = {}, {}
     for entry in content(RESULTS / f"{name}.json.gz")["trials"]:
         trial = entry["trial"]
         if "return" in entry["result"]:
             of_which = (trial.get("system", "method"), trial["method"], trial.get(across))
             returns.setdefault(of_which, []).append(entry["result"]["return"])
+            seeds.setdefault(of_which, []).append(trial["seed"])
     checked = 0
     for row in [row for table in read_markdown_tables(section(name)) for row in table]:
         (system, method), *cells = row.items()
         for column, cell in cells:
-            known = returns.get((system, method_of(method), int(column.replace(",", ""))))
+            of_which = (system, method_of(method), int(column.replace(",", "")))
+            known = returns.get(of_which)
             if known is None or not cell:
                 continue
+            assert labelled_seeds(method) in (None, seeds[of_which])
             assert cell.replace("−", "-") in renderings(known, COUNTED.get(name)), (system, method, column)
             checked += 1
     assert checked == n_cells
@@ -139,21 +148,35 @@ def test_the_documentation_says_what_the_recordings_gave():
         assert told == errors[row["method"]], row["method"]
 
 
-def test_policies_of_recordings_that_fail_predict_less_than_all_others():
-    poor, well = {}, {}
+def test_the_documentation_says_what_policies_of_recordings_predict():
+    """Of our defaults: shares of the rigs, and how far predictions tell which policies are weak."""
+    shares, predicted = {}, {}
     for entry in content(RESULTS / "real-recordings.json.gz")["trials"]:
         trial, result = entry["trial"], entry["result"]
         if "task" in trial and trial["method"].endswith("defaults"):
-            holds = result["return"] > {"balance": 0.95, "swing_up": 0.5}[trial["task"]]
-            (well if holds else poor).setdefault(trial["task"], []).append(result["estimated_return"])
-    assert {task: [round(value) for value in sorted(values)] for task, values in poor.items()} == {
-        "balance": [34, 48],
-        "swing_up": [41],
-    }
-    assert {task: (len(values), round(min(values)), round(max(values))) for task, values in well.items()} == {
-        "balance": (18, 88, 89),
-        "swing_up": (19, 49, 50),
-    }
+            shares.setdefault(trial["task"], []).append(100 * result["return"])
+            predicted.setdefault(trial["task"], []).append(result["estimated_return"])
+    (up, fly), text = (shares["balance"], shares["swing_up"]), " ".join(section("real-recordings").split())
+    whole, some = [share for share in up if share == 100], [share for share in fly if share > 0]
+    assert f"{len(whole)} of {len(up)} policies of NOPG learn to hold it up on all 200 rigs" in text
+    assert f"the others on {min(up):g} to {max(set(up) - {100}):g} %" in text
+    assert f"{len(some)} of {len(fly)} to swing it up on {min(some):g} to {max(some):g} % of them" in text
+    (failed,), others = _by_share(predicted["swing_up"], fly, 0)
+    assert failed < min(others)
+    told = f"predicted return of {failed:.0f}, the other {len(others)} have {min(others):.0f} to {max(others):.0f}"
+    assert told in text
+    weakest, others = _by_share(predicted["balance"], up, sorted(up)[1])
+    assert max(weakest) < min(others)
+    told = (
+        f"have {max(weakest):.0f} and {min(weakest):.0f}, the other {len(others)} have {min(others):.0f} to {max(others):.0f}"
+    )
+    assert told in text
+
+
+def _by_share(predicted, shares, most):
+    """Of policies with at most that share, and of the others."""
+    both = list(zip(predicted, shares, strict=True))
+    return [value for value, share in both if share <= most], [value for value, share in both if share > most]
 
 
 @pytest.mark.slow

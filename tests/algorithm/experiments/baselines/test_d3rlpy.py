@@ -266,6 +266,10 @@ def test_a_report_says_how_many_seeds_each_algorithm_has():
     assert re.search(told + r", ReBRAC 1\.$", *d3rlpy_notes((trial, {}) for trial in fewer))
     uneven = [trial for trial in trials if trial["method"] != "ReBRAC" or trial["seed"] == 0 or trial["samples"] == 100]
     assert re.search(told + r", ReBRAC 1 to 2\.$", *d3rlpy_notes((trial, {}) for trial in uneven))
+    none_on_one = [trial for trial in trials if trial["method"] != "ReBRAC" or trial["samples"] == 100]
+    assert re.search(told + r", ReBRAC 0 to 2\.$", *d3rlpy_notes((trial, {}) for trial in none_on_one))
+    on_both_devices = [{**trial, **device} for trial in trials for device in ({}, {"device": "cuda"})]
+    assert re.search(told + r"\.$", *d3rlpy_notes((trial, {}) for trial in on_both_devices))
     assert d3rlpy_notes([({"method": "KBRL"}, {})]) == []
 
 
