@@ -7,6 +7,7 @@ actions alone would do for voltages drawn at random, and fail as soon as a contr
 """
 
 import numpy as np
+import scipy
 import torch as th
 
 from sb3_nopg.data.action_lag import rows_with_a_past
@@ -16,6 +17,9 @@ from sb3_nopg.dynamics.affine import AffineMaps, AffineRegression, Samples, spre
 MOST_EARLIER = 2
 # Of standardised changes, towards what usually goes with a state.
 _FIRST_STEPS_RIDGE = 1e-3
+# First steps tell of states whose angles differ from theirs by no more than the first, as a chord of the unit circle (29°),
+# and nothing of those that differ by more than the second (60°).
+_NEAR, _FAR = 0.5, 1.0
 
 
 def recorded_past(dataset: TransitionDataset, labels: np.ndarray | None, changes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -44,7 +48,8 @@ class UsualPast:
     What the steps before a state did where that was not recorded: no action, and changes that go with the state.
 
     A rig that is let go has a past that no free motion has. Whatever it was, first steps of episodes show what it leads to:
-    the changes are those that predict first steps best, and as usual otherwise.
+    the changes are those that predict first steps best, and as usual otherwise. How a hanging pole was let go says nothing of
+    one that stands.
 
     :param samples: with a past
     :param earlier: actions and changes before each of these, (n, q)
@@ -54,12 +59,13 @@ class UsualPast:
 
     def __init__(self, samples: Samples, earlier: th.Tensor, n_earlier: int, rest: th.Tensor):
         self._n_earlier, self._rest, self._regression = n_earlier, rest, None
+        self._by_first_steps: th.Tensor | None = None
         if n_earlier:
             n_actions, d = len(rest), samples.states.shape[1]
             steps = earlier.reshape(len(earlier), n_earlier, n_actions + d)
             actions, changes = steps[..., :n_actions].flatten(1), steps[..., n_actions:].flatten(1)
             self._regression = AffineRegression(Samples(samples.coordinates, samples.states, actions, changes))
-            self._spread = spread_of(changes)
+            self._spread, self._bent = spread_of(changes), samples.coordinates.bent
 
     def fit_first_steps(self, first: Samples, maps: AffineMaps, n_features: int) -> None:
         """
@@ -84,7 +90,8 @@ class UsualPast:
         away = missing.flatten() - design @ (usual / self._spread).flatten()
         moment = design.T @ design / m + _FIRST_STEPS_RIDGE * th.eye(design.shape[1], dtype=design.dtype)
         found = th.linalg.solve(moment, design.T @ away / m).view_as(usual)
-        self._regression.coefficients = usual + found * self._spread
+        self._by_first_steps = usual + found * self._spread
+        self._first = scipy.spatial.cKDTree(self._on_circles(first.states))
 
     def __call__(self, states: th.Tensor) -> th.Tensor:
         """
@@ -95,5 +102,16 @@ class UsualPast:
         actions = self._rest.expand(m, self._n_earlier, -1)
         changes = states.new_zeros(m, self._n_earlier, d)
         if self._regression is not None:
-            changes = self._regression.predict(states, actions.flatten(1)).view(m, self._n_earlier, d)
+            features = self._regression.features(states, actions.flatten(1))
+            found = features @ self._regression.coefficients
+            if self._by_first_steps is not None:
+                away = th.from_numpy(self._first.query(self._on_circles(states))[0])
+                near = ((_FAR - away) / (_FAR - _NEAR)).clamp(0.0, 1.0)
+                found = th.lerp(found, features @ self._by_first_steps, near[:, None])
+            changes = found.view(m, self._n_earlier, d)
         return th.cat([actions, changes], dim=2).flatten(1)
+
+    def _on_circles(self, states: th.Tensor) -> np.ndarray:
+        """Points whose distance is the chord between angles that go far; all the same where there are none."""
+        bent = states[:, self._bent]
+        return th.cat([states.new_zeros(len(states), 1), bent.cos(), bent.sin()], dim=1).numpy()
