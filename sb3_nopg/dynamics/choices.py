@@ -16,7 +16,7 @@ from sb3_nopg.dynamics.action_features import ActionFeatures
 from sb3_nopg.dynamics.affine import spread_of
 from sb3_nopg.dynamics.cross_validation import (
     BANDWIDTHS,
-    EXPLAINED,
+    NOT_WORTH_A_LOOK,
     ROWS_A_COEFFICIENT,
     LeftOut,
     errors_of_kernels,
@@ -204,7 +204,7 @@ def _choose_regressions(
         inputs = with_friction(data, inputs, held)
         errors = share_unexplained(data, inputs, widths, form=form)
     mean = errors.mean(dim=1)
-    if float(mean[widest_good(mean, widths)]) > EXPLAINED:
+    if float(mean[widest_good(mean, widths)]) > NOT_WORTH_A_LOOK:
         with_products = with_friction(data, Inputs(ActionFeatures(n_actions, True), n_earlier), held)
         squared = share_unexplained(data, with_products, widths, form=form)
         if float(squared.mean(dim=1).min()) < _PRODUCTS_COUNT * float(mean.min()):
@@ -269,7 +269,7 @@ def _choose_earlier(data: Prepared, widths: tuple[float, ...], numbers: Sequence
     least = min(float(error.mean(dim=1).min()) for error in errors.values())
     # Where actions follow from states, earlier steps may stand for what the model cannot say of states.
     much = _EARLIER_COUNT if not actions_follow_from_states(data.dataset) else _COUNT_IF_PREDICTABLE
-    return next(n for n in numbers if float(errors[n].mean(dim=1).min()) <= much * least + EXPLAINED)
+    return next(n for n in numbers if float(errors[n].mean(dim=1).min()) <= much * least + NOT_WORTH_A_LOOK)
 
 
 def _choose_ridge(

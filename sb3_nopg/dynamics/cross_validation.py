@@ -19,8 +19,8 @@ ROWS_A_COEFFICIENT = 5
 NEARLY_AS_GOOD = 1.25
 # The same for one affine model of all states, which goes on beyond the data.
 _AFFINE_AS_GOOD = 1.5
-# What is explained to this share is not worth a closer look.
-EXPLAINED = 1e-3
+#: what is explained to this share is not worth a closer look
+NOT_WORTH_A_LOOK = 1e-3
 _N_FOLDS, _MOST_JUDGED, _MOST_USED = 5, 500, 20_000
 # Of few episodes, stretches of this share of the data are left out instead.
 _STRETCH = 0.05

@@ -17,8 +17,8 @@ from sb3_nopg.dynamics.affine import AffineMaps, AffineRegression, Samples, spre
 MOST_EARLIER = 2
 # Of standardised changes, towards what usually goes with a state.
 _FIRST_STEPS_RIDGE = 1e-3
-# First steps tell of states whose angles differ from theirs by no more than the first, as a chord of the unit circle (29°),
-# and nothing of those that differ by more than the second (60°).
+# First steps tell of states whose angles differ from theirs by no more than the first, and nothing of those that differ by
+# more than the second: chords of the unit circle, of several angles the root of the sum of squares. Of one, 29° and 60°.
 _NEAR, _FAR = 0.5, 1.0
 
 
@@ -49,7 +49,7 @@ class UsualPast:
 
     A rig that is let go has a past that no free motion has. Whatever it was, first steps of episodes show what it leads to:
     the changes are those that predict first steps best, and as usual otherwise. How a hanging pole was let go says nothing of
-    one that stands.
+    one that stands: where angles are far from those of all first steps, changes are as usual. In all else they go on beyond.
 
     :param samples: with a past
     :param earlier: actions and changes before each of these, (n, q)
@@ -60,12 +60,13 @@ class UsualPast:
     def __init__(self, samples: Samples, earlier: th.Tensor, n_earlier: int, rest: th.Tensor):
         self._n_earlier, self._rest, self._regression = n_earlier, rest, None
         self._by_first_steps: th.Tensor | None = None
+        self._first_angles: scipy.spatial.cKDTree | None = None
         if n_earlier:
             n_actions, d = len(rest), samples.states.shape[1]
             steps = earlier.reshape(len(earlier), n_earlier, n_actions + d)
             actions, changes = steps[..., :n_actions].flatten(1), steps[..., n_actions:].flatten(1)
             self._regression = AffineRegression(Samples(samples.coordinates, samples.states, actions, changes))
-            self._spread, self._bent = spread_of(changes), samples.coordinates.bent
+            self._spread, self._angular = spread_of(changes), samples.coordinates.angular
 
     def fit_first_steps(self, first: Samples, maps: AffineMaps, n_features: int) -> None:
         """
@@ -91,7 +92,8 @@ class UsualPast:
         moment = design.T @ design / m + _FIRST_STEPS_RIDGE * th.eye(design.shape[1], dtype=design.dtype)
         found = th.linalg.solve(moment, design.T @ away / m).view_as(usual)
         self._by_first_steps = usual + found * self._spread
-        self._first = scipy.spatial.cKDTree(self._on_circles(first.states))
+        if bool(self._angular.any()):
+            self._first_angles = scipy.spatial.cKDTree(np.unique(self._on_circles(first.states), axis=0))
 
     def __call__(self, states: th.Tensor) -> th.Tensor:
         """
@@ -105,13 +107,18 @@ class UsualPast:
             features = self._regression.features(states, actions.flatten(1))
             found = features @ self._regression.coefficients
             if self._by_first_steps is not None:
-                away = th.from_numpy(self._first.query(self._on_circles(states))[0])
-                near = ((_FAR - away) / (_FAR - _NEAR)).clamp(0.0, 1.0)
-                found = th.lerp(found, features @ self._by_first_steps, near[:, None])
+                found = th.lerp(found, features @ self._by_first_steps, self._nearness(states)[:, None])
             changes = found.view(m, self._n_earlier, d)
         return th.cat([actions, changes], dim=2).flatten(1)
 
+    def _nearness(self, states: th.Tensor) -> th.Tensor:
+        """How far first steps tell of them: from 0, not at all, to 1, (m,)."""
+        if self._first_angles is None:
+            return states.new_ones(len(states))
+        chords = th.from_numpy(self._first_angles.query(self._on_circles(states))[0])
+        return ((_FAR - chords) / (_FAR - _NEAR)).clamp(0.0, 1.0)
+
     def _on_circles(self, states: th.Tensor) -> np.ndarray:
-        """Points whose distance is the chord between angles that go far; all the same where there are none."""
-        bent = states[:, self._bent]
-        return th.cat([states.new_zeros(len(states), 1), bent.cos(), bent.sin()], dim=1).numpy()
+        """Points whose distance is the chord between angles. What is no number counts as zero: changes show it anyway."""
+        angles = states[:, self._angular].detach()
+        return th.cat([angles.cos(), angles.sin()], dim=1).nan_to_num().numpy()

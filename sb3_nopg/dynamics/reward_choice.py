@@ -7,8 +7,8 @@ import torch as th
 from sb3_nopg.dynamics.affine import Samples
 from sb3_nopg.dynamics.cross_validation import (
     BANDWIDTHS,
-    EXPLAINED,
     NEARLY_AS_GOOD,
+    NOT_WORTH_A_LOOK,
     LeftOut,
     left_out_errors,
     unexplained,
@@ -50,7 +50,7 @@ def choose_reward(data: Prepared, inputs: Inputs) -> RewardChoice:
     enough = _QUADRATIC_ENOUGH if not bool(data.coordinates.bent.any()) else 0.0
     if quadratic <= max(NEARLY_AS_GOOD * float(errors[widest_good(errors)]), enough):
         return RewardChoice(None, quadratic)
-    everywhere, errors = choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without, EXPLAINED)
+    everywhere, errors = choose_everywhere(data.coordinates, BANDWIDTHS, errors, errors_without, NOT_WORTH_A_LOOK)
     which = widest_good(errors)
     return RewardChoice(Kernel(BANDWIDTHS[which], Form(everywhere)), float(errors[which]))
 

@@ -41,11 +41,11 @@ def jerked_pole(reach: float) -> tuple[UsualPast, Coordinates]:
     return past, coordinates
 
 
-def change_before(pole: tuple[UsualPast, Coordinates], degrees_from_hanging: float) -> float:
-    """Of the angle, at rest."""
+def change_before(pole: tuple[UsualPast, Coordinates], degrees_from_hanging: float, speed: float = 0.0) -> float:
+    """Of the angle."""
     past, coordinates = pole
     angle = th.tensor([math.pi + math.radians(degrees_from_hanging)], dtype=th.float64)
-    action, of_speed, of_angle = past(coordinates.encode(seen(angle, th.zeros_like(angle))))[0].tolist()
+    action, of_speed, of_angle = past(coordinates.encode(seen(angle, th.full_like(angle, speed))))[0].tolist()
     assert action == 0.0
     assert of_speed == pytest.approx(0.0, abs=0.02)
     return of_angle
@@ -57,7 +57,10 @@ def test_first_steps_tell_of_states_like_theirs():
 
 @pytest.mark.parametrize("degrees", [-180.0, -100.0, 65.0, 120.0, 180.0])
 def test_how_a_hanging_pole_was_let_go_says_nothing_of_one_that_stands(degrees):
-    assert change_before(jerked_pole(math.pi), degrees) == pytest.approx(0.0, abs=1e-6)
+    pole = jerked_pole(math.pi)
+    assert change_before(pole, degrees) == pytest.approx(0.0, abs=1e-6)
+    # What usually goes with a state does not need to be nothing.
+    assert change_before(pole, degrees, speed=2.0) == pytest.approx(2.0 * STEP_S, abs=1e-6)
 
 
 def test_in_between_it_fades():
@@ -67,8 +70,33 @@ def test_in_between_it_fades():
     assert changes[0] > 0.8 * JERK
 
 
-def test_an_angle_that_stays_near_needs_no_such_care():
-    """One formula goes for all of its states, and first steps for that formula."""
+def test_far_from_first_steps_in_all_but_angles_their_formula_goes_on():
+    """A cart may begin anywhere, and as fast as it likes."""
+    pole = jerked_pole(math.pi)
+    at_rest, fast = (change_before(pole, 0.0, speed=speed) for speed in (0.0, 0.1))
+    assert fast == pytest.approx(at_rest, abs=0.05)
+    assert change_before(pole, 0.0, speed=3.0) != pytest.approx(3.0 * STEP_S, abs=0.1)
+
+
+def test_an_angle_that_stays_near_is_told_by_first_steps_there():
     pole = jerked_pole(0.3)
     assert not bool(pole[1].bent.any())
     assert change_before(pole, 15.0) == pytest.approx(JERK, abs=0.15)
+    assert change_before(pole, 90.0) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_near_first_steps_it_is_their_formula_to_the_last_digit(monkeypatch):
+    past, coordinates = jerked_pole(math.pi)
+    states = coordinates.encode(seen(math.pi + 0.3 * th.rand(50).double(), th.randn(50).double()))
+    found = past(states)
+    monkeypatch.setattr(past, "_first_angles", None)
+    assert th.equal(found, past(states))
+
+
+def test_what_is_no_number_stays_that():
+    past, coordinates = jerked_pole(math.pi)
+    states = coordinates.encode(seen(th.zeros(2).double(), th.zeros(2).double()))
+    states[1] = math.nan
+    found = past(states.requires_grad_())
+    assert th.isfinite(found[0]).all()
+    assert th.isnan(found[1, 1:]).all()
