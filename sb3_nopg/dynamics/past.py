@@ -6,6 +6,9 @@ recorded states say more of that than one: an earlier step counts by its action 
 actions alone would do for voltages drawn at random, and fail as soon as a controller draws them.
 """
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 import scipy
 import torch as th
@@ -13,6 +16,7 @@ import torch as th
 from sb3_nopg.data.action_lag import rows_with_a_past
 from sb3_nopg.data.dataset import TransitionDataset
 from sb3_nopg.dynamics.affine import AffineMaps, AffineRegression, Samples, spread_of
+from sb3_nopg.dynamics.coordinates import Coordinates
 
 MOST_EARLIER = 2
 # Of standardised changes, towards what usually goes with a state.
@@ -43,13 +47,52 @@ def recorded_past(dataset: TransitionDataset, labels: np.ndarray | None, changes
     return np.concatenate(parts, axis=1), n_past
 
 
+@dataclass(frozen=True)
+class _FirstSteps:
+    """
+    What first steps of episodes tell of the past, and of which states.
+
+    :param change: of the regression's coefficients, (g, n_earlier · d)
+    :param low: of their states, (d,); −∞ where an angle goes far
+    :param high: likewise
+    :param angles: of their states, as points on circles; None without angles
+    :param angular: coordinates that are angles, (d,)
+    """
+
+    change: th.Tensor
+    low: th.Tensor
+    high: th.Tensor
+    angles: scipy.spatial.cKDTree | None
+    angular: th.Tensor
+
+    @classmethod
+    def of(cls, states: th.Tensor, coordinates: Coordinates, change: th.Tensor) -> "_FirstSteps":
+        beyond, angular = th.where(coordinates.bent, math.inf, 0.0), coordinates.angular
+        angles = None
+        if bool(angular.any()):
+            angles = scipy.spatial.cKDTree(np.unique(_on_circles(states[:, angular]), axis=0))
+        return cls(change, states.amin(dim=0) - beyond, states.amax(dim=0) + beyond, angles, angular)
+
+    def nearest(self, states: th.Tensor) -> th.Tensor:
+        """Where they reach to: a slope that a few of them show would be carried too far."""
+        return states.maximum(self.low).minimum(self.high)
+
+    def nearness(self, states: th.Tensor) -> th.Tensor:
+        """By the angles: how far they tell of the states, from 0, not at all, to 1, (m, 1)."""
+        if self.angles is None:
+            return states.new_ones(len(states), 1)
+        chords = th.from_numpy(self.angles.query(_on_circles(states[:, self.angular]))[0])
+        return ((_FAR - chords) / (_FAR - _NEAR)).clamp(0.0, 1.0)[:, None]
+
+
 class UsualPast:
     """
     What the steps before a state did where that was not recorded: no action, and changes that go with the state.
 
     A rig that is let go has a past that no free motion has. Whatever it was, first steps of episodes show what it leads to:
     the changes are those that predict first steps best, and as usual otherwise. How a hanging pole was let go says nothing of
-    one that stands: where angles are far from those of all first steps, changes are as usual. In all else they go on beyond.
+    one that stands: where angles are far from those of all first steps, changes are as usual. In all else, what first steps
+    tell at the edge of where they lie holds beyond it.
 
     :param samples: with a past
     :param earlier: actions and changes before each of these, (n, q)
@@ -59,14 +102,13 @@ class UsualPast:
 
     def __init__(self, samples: Samples, earlier: th.Tensor, n_earlier: int, rest: th.Tensor):
         self._n_earlier, self._rest, self._regression = n_earlier, rest, None
-        self._by_first_steps: th.Tensor | None = None
-        self._first_angles: scipy.spatial.cKDTree | None = None
+        self._first_steps: _FirstSteps | None = None
         if n_earlier:
             n_actions, d = len(rest), samples.states.shape[1]
             steps = earlier.reshape(len(earlier), n_earlier, n_actions + d)
             actions, changes = steps[..., :n_actions].flatten(1), steps[..., n_actions:].flatten(1)
             self._regression = AffineRegression(Samples(samples.coordinates, samples.states, actions, changes))
-            self._spread, self._angular = spread_of(changes), samples.coordinates.angular
+            self._spread = spread_of(changes)
 
     def fit_first_steps(self, first: Samples, maps: AffineMaps, n_features: int) -> None:
         """
@@ -91,9 +133,7 @@ class UsualPast:
         away = missing.flatten() - design @ (usual / self._spread).flatten()
         moment = design.T @ design / m + _FIRST_STEPS_RIDGE * th.eye(design.shape[1], dtype=design.dtype)
         found = th.linalg.solve(moment, design.T @ away / m).view_as(usual)
-        self._by_first_steps = usual + found * self._spread
-        if bool(self._angular.any()):
-            self._first_angles = scipy.spatial.cKDTree(np.unique(self._on_circles(first.states), axis=0))
+        self._first_steps = _FirstSteps.of(first.states, first.coordinates, found * self._spread)
 
     def __call__(self, states: th.Tensor) -> th.Tensor:
         """
@@ -104,21 +144,15 @@ class UsualPast:
         actions = self._rest.expand(m, self._n_earlier, -1)
         changes = states.new_zeros(m, self._n_earlier, d)
         if self._regression is not None:
-            features = self._regression.features(states, actions.flatten(1))
-            found = features @ self._regression.coefficients
-            if self._by_first_steps is not None:
-                found = th.lerp(found, features @ self._by_first_steps, self._nearness(states)[:, None])
+            found = self._regression.predict(states, actions.flatten(1))
+            if self._first_steps is not None:
+                features = self._regression.features(self._first_steps.nearest(states), actions.flatten(1))
+                found = found + self._first_steps.nearness(states) * (features @ self._first_steps.change)
             changes = found.view(m, self._n_earlier, d)
         return th.cat([actions, changes], dim=2).flatten(1)
 
-    def _nearness(self, states: th.Tensor) -> th.Tensor:
-        """How far first steps tell of them: from 0, not at all, to 1, (m,)."""
-        if self._first_angles is None:
-            return states.new_ones(len(states))
-        chords = th.from_numpy(self._first_angles.query(self._on_circles(states))[0])
-        return ((_FAR - chords) / (_FAR - _NEAR)).clamp(0.0, 1.0)
 
-    def _on_circles(self, states: th.Tensor) -> np.ndarray:
-        """Points whose distance is the chord between angles. What is no number counts as zero: changes show it anyway."""
-        angles = states[:, self._angular].detach()
-        return th.cat([angles.cos(), angles.sin()], dim=1).nan_to_num().numpy()
+def _on_circles(angles: th.Tensor) -> np.ndarray:
+    """Points whose distance is the chord between angles. What is no number counts as zero: changes show it anyway."""
+    angles = angles.detach()
+    return th.cat([angles.cos(), angles.sin()], dim=1).nan_to_num().numpy()
