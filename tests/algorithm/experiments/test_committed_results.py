@@ -75,7 +75,7 @@ def method_of(row):
         (", best of 20 evaluations", ""),
     ):
         row = row.replace(told, kept)
-    return re.sub(r", (seeds? \d+( (to|and) \d+)?|one or two seeds)$", "", row)
+    return re.sub(r", seeds \d+ to \d+$", "", row)
 
 
 def labelled_seeds(row):
@@ -97,11 +97,11 @@ def renderings(returns, threshold):
 @pytest.mark.parametrize(
     ("name", "across", "n_cells"),
     [
-        ("pendulum-grid", "samples", 66),
-        ("pendulum-random", "samples", 72),
-        ("cartpole-random", "samples", 156),
-        ("cartpole-swing-up", "samples", 72),
-        ("mountain-car", "demonstrations", 78),
+        ("pendulum-grid", "samples", 48),
+        ("pendulum-random", "samples", 60),
+        ("cartpole-random", "samples", 78),
+        ("cartpole-swing-up", "samples", 48),
+        ("mountain-car", "demonstrations", 54),
     ],
 )
 def test_the_documentation_says_what_the_results_do(name, across, n_cells):
@@ -148,32 +148,22 @@ def test_the_documentation_says_what_the_recordings_gave():
         assert told == errors[row["method"]], row["method"]
 
 
-def test_the_documentation_says_what_policies_of_recordings_predict():
-    """Of our defaults: shares of the rigs, and how far predictions tell which policies are weak."""
-    shares, predicted = {}, {}
+def test_the_documentation_says_how_policies_of_recordings_fly():
+    """Shares of the rigs of our defaults, and what those of the paper's settings are predicted to do."""
+    shares, predicted = {}, []
     for entry in content(RESULTS / "real-recordings.json.gz")["trials"]:
         trial, result = entry["trial"], entry["result"]
         if "task" in trial and trial["method"].endswith("defaults"):
             shares.setdefault(trial["task"], []).append(100 * result["return"])
-            predicted.setdefault(trial["task"], []).append(result["estimated_return"])
+        if trial.get("task") == "balance" and trial["method"].endswith("paper"):
+            predicted.append(result["estimated_return"])
     (up, fly), text = (shares["balance"], shares["swing_up"]), " ".join(section("real-recordings").split())
-    whole, some = [share for share in up if share == 100], [share for share in fly if share > 0]
-    assert f"{len(whole)} of {len(up)} policies of NOPG learn to hold it up on all 200 rigs" in text
+    n_whole, some = up.count(100), [share for share in fly if share > 0]
+    assert f"{n_whole} of {len(up)} policies of NOPG learn to hold the pole up on all 200 rigs" in text
     assert f"{len(some)} of {len(fly)} to swing it up on {min(some):g} to {max(some):g} % of them" in text
-    (failed,), others = _by_share(predicted["swing_up"], fly, 0)
-    assert failed < min(others)
-    told = f"predicted return of {failed:.0f}, the other {len(others)} have {min(others):.0f} to {max(others):.0f}"
-    assert told in text
-    mended = [value for value in predicted["balance"] if value > 98]
-    assert f"{len(mended)} policies" in text
-    assert {round(value) for value in mended} == {99}
-    assert {round(value) for value in predicted["balance"]} == {88, 99}
-
-
-def _by_share(predicted, shares, most):
-    """Of policies with at most that share, and of the others."""
-    both = list(zip(predicted, shares, strict=True))
-    return [value for value, share in both if share <= most], [value for value, share in both if share > most]
+    # A reward of one a step, discounted by 0.99.
+    assert "the paper's settings hold on no rig, and are predicted to balance for ever" in text
+    assert {round(value) for value in predicted} == {100}
 
 
 @pytest.mark.slow
