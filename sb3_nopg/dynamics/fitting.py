@@ -74,7 +74,7 @@ def usual_past_of(
             changes = regressions_of(data, inputs, choices, with_reward=False)[0]
         rows = data.first_rows[:_MOST_FIRST]
         first = data.samples(replace(inputs, n_earlier=0), rows)
-        found.fit_first_steps(first, changes.maps_at(data.states[rows]), inputs.features.size)
+        found.fit_first_steps(first, changes.maps_at(data.states[rows]), inputs.features.size, data.states[data.first_rows])
     return found
 
 

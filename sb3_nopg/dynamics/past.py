@@ -52,7 +52,7 @@ class _FirstSteps:
     """
     What first steps of episodes tell of the past, and of which states.
 
-    :param change: of the regression's coefficients, (g, n_earlier · d)
+    :param change: what they add to the regression's coefficients, (g, n_earlier · d)
     :param low: of their states, (d,); −∞ where an angle goes far
     :param high: likewise
     :param angles: of their states, as points on circles; None without angles
@@ -74,8 +74,8 @@ class _FirstSteps:
         return cls(change, states.amin(dim=0) - beyond, states.amax(dim=0) + beyond, angles, angular)
 
     def nearest(self, states: th.Tensor) -> th.Tensor:
-        """Where they reach to: a slope that a few of them show would be carried too far."""
-        return states.maximum(self.low).minimum(self.high)
+        """Where they reach to: a slope that a few of them show by accident would be carried far too far."""
+        return states.clamp(self.low, self.high)
 
     def nearness(self, states: th.Tensor) -> th.Tensor:
         """By the angles: how far they tell of the states, from 0, not at all, to 1, (m, 1)."""
@@ -91,8 +91,8 @@ class UsualPast:
 
     A rig that is let go has a past that no free motion has. Whatever it was, first steps of episodes show what it leads to:
     the changes are those that predict first steps best, and as usual otherwise. How a hanging pole was let go says nothing of
-    one that stands: where angles are far from those of all first steps, changes are as usual. In all else, what first steps
-    tell at the edge of where they lie holds beyond it.
+    one that stands: where angles are far from those of all first steps, changes are as usual. In all but angles that go far,
+    what first steps add to the usual holds beyond where they lie as at the edge.
 
     :param samples: with a past
     :param earlier: actions and changes before each of these, (n, q)
@@ -110,11 +110,12 @@ class UsualPast:
             self._regression = AffineRegression(Samples(samples.coordinates, samples.states, actions, changes))
             self._spread = spread_of(changes)
 
-    def fit_first_steps(self, first: Samples, maps: AffineMaps, n_features: int) -> None:
+    def fit_first_steps(self, first: Samples, maps: AffineMaps, n_features: int, reach: th.Tensor) -> None:
         """
         :param first: first steps of episodes, the action's features as inputs
         :param maps: of the regression with a past, at their states
         :param n_features: of the action; what follows them are earlier steps
+        :param reach: states of all first steps, of which these may be some, (m, d)
         """
         if self._regression is None or not len(first):
             return
@@ -133,7 +134,7 @@ class UsualPast:
         away = missing.flatten() - design @ (usual / self._spread).flatten()
         moment = design.T @ design / m + _FIRST_STEPS_RIDGE * th.eye(design.shape[1], dtype=design.dtype)
         found = th.linalg.solve(moment, design.T @ away / m).view_as(usual)
-        self._first_steps = _FirstSteps.of(first.states, first.coordinates, found * self._spread)
+        self._first_steps = _FirstSteps.of(reach, first.coordinates, found * self._spread)
 
     def __call__(self, states: th.Tensor) -> th.Tensor:
         """
