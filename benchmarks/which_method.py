@@ -46,8 +46,8 @@ def trials_of(name: str) -> list[dict[str, Any]]:
 
 
 def first_places() -> list[str]:
-    """In which of all cells our mean return is the best, or within its 95 % interval of it, in words, a line each."""
-    behind, by_interval, n_cells = [], [], 0
+    """On which of all sets of data our mean return is the best, and on which it is not, in words, a line each."""
+    behind, n_sets = [], 0
     for name in COMPARISONS:
         returns: dict[tuple[str, int], dict[str, list[float]]] = {}
         for entry in trials_of(name):
@@ -61,7 +61,7 @@ def first_places() -> list[str]:
         for (system, size), by_method in returns.items():
             if OURS not in by_method:
                 continue
-            n_cells += 1
+            n_sets += 1
             ours, half = mean_interval(by_method[OURS])
             best = max(by_method, key=lambda method: mean_interval(by_method[method])[0])
             first = mean_interval(by_method[best])[0]
@@ -69,15 +69,11 @@ def first_places() -> list[str]:
                 continue
             n_seeds, where = len(by_method[best]), f"{name}{', ' * bool(system)}{system}, {size:,}"
             told = f"- {where}: {ours:,.0f}, {best} {first:,.0f} ({n_seeds} seed{'s' if n_seeds > 1 else ''})"
-            (behind if first > ours + (half or 0.0) else by_interval).append(told)
-    n_first = n_cells - len(behind) - len(by_interval)
+            reached = first <= ours + (half or 0.0)
+            behind.append(told + ", which the 95 % interval of our mean reaches" * reached)
     return [
-        f"In {n_first} of {n_cells} cells our defaults, those of NOPG-D, have the best mean return, to within a thousandth. "
-        f"In {len(by_interval)} more the 95 % interval of our mean reaches to the best:",
-        "",
-        *by_interval,
-        "",
-        f"In the others, {len(behind)}, it does not:",
+        f"On {n_sets - len(behind)} of {n_sets} sets of data our defaults, those of NOPG-D, have the best mean return, to "
+        "within a thousandth. The others:",
         "",
         *behind,
     ]
